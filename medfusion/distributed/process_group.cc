@@ -1,0 +1,475 @@
+#include "medfusion/distributed/process_group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/zeros.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <atomic>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "medfusion/base/status.h"
+#include "medfusion/distributed/backend.h"
+#include "medfusion/distributed/c10d_adapter.h"
+#include "medfusion/distributed/roll_call.h"
+
+namespace medfusion {
+namespace {
+
+// How long ranks whose collective failed wait for a sign of life from the others before they blame
+// them.
+constexpr auto kBlamePatience = std::chrono::seconds(2);
+
+c10d::ReduceOp::RedOpType ToC10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:  // summed by the backend, divided by us
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+  }
+  return c10d::ReduceOp::UNUSED;
+}
+
+void Accumulate(at::Tensor& sum, const at::Tensor& part, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      sum.add_(part);
+      return;
+    case ReduceOp::kProduct:
+      sum.mul_(part);
+      return;
+    case ReduceOp::kMin:
+      sum.copy_(at::minimum(sum, part));
+      return;
+    case ReduceOp::kMax:
+      sum.copy_(at::maximum(sum, part));
+      return;
+  }
+}
+
+// output = reduction over the rows of `parts` [size, n], in row order; low precision is summed in
+// float32.
+void ReduceRows(at::Tensor& output, const at::Tensor& parts, ReduceOp op) {
+  at::NoGradGuard no_grad;
+  const bool low = output.scalar_type() == at::kHalf || output.scalar_type() == at::kBFloat16;
+  at::Tensor sum = low ? parts[0].to(at::kFloat) : output.view({-1});
+  if (!low) sum.copy_(parts[0]);
+  for (int64_t row = 1; row < parts.size(0); ++row) Accumulate(sum, parts[row], op);
+  if (op == ReduceOp::kAverage) sum.div_(parts.size(0));
+  if (low) output.view({-1}).copy_(sum);
+}
+
+std::string Describe(const at::Tensor& tensor) {
+  return absl::StrCat(std::string(c10::toString(tensor.scalar_type())), " [",
+                      absl::StrJoin(tensor.sizes(), ", "), "]");
+}
+
+void RequireAveragable(std::string_view call, const at::Tensor& tensor, ReduceOp op) {
+  if (op == ReduceOp::kAverage && !tensor.is_floating_point()) {
+    throw std::invalid_argument(absl::StrCat(std::string(call), "(average): the tensor is ",
+                                             Describe(tensor),
+                                             "; integers cannot be averaged, sum them"));
+  }
+}
+
+}  // namespace
+
+struct ProcessGroup::Engine {
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Backend> backend;
+};
+
+class ProcessGroup::TrackedWork : public Work {
+ public:
+  TrackedWork(std::shared_ptr<ProcessGroup> group, std::string call,
+              c10::intrusive_ptr<c10d::Work> work, Finish finish)
+      : group_(std::move(group)),
+        call_(std::move(call)),
+        work_(std::move(work)),
+        finish_(std::move(finish)) {}
+
+  void Wait() override {
+    if (done_) return;
+    done_ = true;
+    if (work_) {
+      try {
+        work_->wait();
+      } catch (const std::exception&) {
+        const std::string cause(StatusFromCurrentException().message());
+        group_->Fail(call_, cause);
+      }
+    }
+    if (finish_) finish_();
+    finish_ = nullptr;
+  }
+
+  bool IsCompleted() override { return done_ || !work_ || work_->isCompleted(); }
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+  std::string call_;
+  c10::intrusive_ptr<c10d::Work> work_;
+  Finish finish_;
+  bool done_ = false;
+};
+
+ProcessGroup::ProcessGroup() = default;
+ProcessGroup::~ProcessGroup() = default;
+
+std::shared_ptr<ProcessGroup> ProcessGroup::Create(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                                   int size, std::string_view backend,
+                                                   std::string name, const GroupOptions& options,
+                                                   std::vector<std::string> hosts) {
+  if (size < 1 || rank < 0 || rank >= size) {
+    throw std::invalid_argument(absl::StrCat("rank ", rank, " is out of range for a group of ",
+                                             size, "; expected 0..", size - 1));
+  }
+  const auto kind = FindBackend(backend);
+  if (!kind.ok()) throw StatusError(kind.status());
+  std::shared_ptr<ProcessGroup> group(new ProcessGroup());
+  group->rank_ = rank;
+  group->size_ = size;
+  group->name_ = std::move(name);
+  group->backend_name_ = kind->name;
+  group->device_type_ = kind->device_type;
+  group->options_ = options;
+  group->hosts_ = std::move(hosts);
+  if (group->hosts_.empty()) group->hosts_.assign(size, "");
+  for (int r = 0; r < size; ++r) group->global_ranks_.push_back(r);
+  group->engine_ = std::make_unique<Engine>();
+  group->engine_->store = store;
+  if (size > 1) {
+    try {
+      group->engine_->backend =
+          kind->create({c10::make_intrusive<c10d::PrefixStore>("group/" + group->name_, store),
+                        rank, size, options.timeout, options.local_address});
+    } catch (const std::exception&) {
+      group->Fail("forming the group", std::string(StatusFromCurrentException().message()));
+    }
+  }
+  return group;
+}
+
+std::vector<int> ProcessGroup::RanksOnHostOf(int rank) const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (hosts_[r] == hosts_[rank]) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+void ProcessGroup::CheckTensor(std::string_view call, std::string_view argument,
+                               const at::Tensor& tensor) const {
+  const auto complain = [&](const std::string& what) {
+    throw std::invalid_argument(absl::StrCat(std::string(call), " on group '", name_,
+                                             "': ", std::string(argument), " ", what));
+  };
+  if (!tensor.defined()) complain("is an undefined tensor");
+  if (tensor.device().type() != device_type_) {
+    complain(absl::StrCat("is on ", tensor.device().str(), ", but backend ", backend_name_,
+                          " takes tensors on ", c10::DeviceTypeName(device_type_, true)));
+  }
+  if (tensor.layout() != at::kStrided || !tensor.is_contiguous()) {
+    complain(absl::StrCat("(", Describe(tensor),
+                          ") is not dense and contiguous; pass tensor.contiguous()"));
+  }
+}
+
+void ProcessGroup::Fail(const std::string& call, const std::string& cause) {
+  std::vector<int> others;
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) others.push_back(r);
+  }
+  const std::vector<int> silent =
+      FindSilentRanks(engine_->store, name_, rank_, others, kBlamePatience);
+  std::string blame;
+  if (silent == std::vector<int>{-1}) {
+    blame = "; the store on rank 0 does not answer: that process died or hangs";
+  } else if (!silent.empty()) {
+    blame = absl::StrCat("; no sign of life from ", RankList(silent), " of this group");
+  }
+  failure_ = absl::StrCat(call, " on group '", name_, "' (rank ", rank_, " of ", size_,
+                          ") failed: ", cause, blame);
+  throw CollectiveError(failure_);
+}
+
+WorkPtr ProcessGroup::Run(Call call, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
+                          Finish finish) {
+  if (!failure_.empty()) {
+    throw CollectiveError(absl::StrCat(call.text, " on group '", name_,
+                                       "' cannot start: the group is unusable since ", failure_));
+  }
+  const int64_t sequence = sequence_++;
+  ++traffic_.collectives;
+  if (size_ == 1) {
+    return std::make_shared<TrackedWork>(shared_from_this(), "", nullptr, std::move(finish));
+  }
+  traffic_.bytes_sent += call.bytes_sent;
+  if (options_.check_collectives) {
+    try {
+      CompareCalls(*engine_->store, name_, sequence, rank_, size_, call.text, options_.timeout);
+    } catch (const CollectiveError& error) {
+      failure_ = error.what();
+      throw;
+    }
+  }
+  const std::string text = absl::StrCat("collective #", sequence, ", ", call.text, ",");
+  c10::intrusive_ptr<c10d::Work> work;
+  try {
+    work = start();
+  } catch (const std::exception&) {
+    Fail(text, std::string(StatusFromCurrentException().message()));
+  }
+  return std::make_shared<TrackedWork>(shared_from_this(), text, std::move(work),
+                                       std::move(finish));
+}
+
+WorkPtr ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
+  CheckTensor("AllReduce", "tensor", tensor);
+  RequireAveragable("AllReduce", tensor, op);
+  const int64_t bytes = static_cast<int64_t>(tensor.nbytes());
+  Finish finish;
+  if (op == ReduceOp::kAverage && size_ > 1) {
+    finish = [tensor, size = size_]() mutable {
+      at::NoGradGuard no_grad;
+      tensor.div_(size);
+    };
+  }
+  return Run(
+      {absl::StrCat("AllReduce(", ReduceOpName(op), ") of ", Describe(tensor)),
+       2 * bytes * (size_ - 1) / size_},
+      [&] {
+        std::vector<at::Tensor> tensors{tensor};
+        c10d::AllreduceOptions options;
+        options.reduceOp = ToC10d(op);
+        return engine_->backend->allreduce(tensors, options);
+      },
+      std::move(finish));
+}
+
+WorkPtr ProcessGroup::AllGather(at::Tensor output, at::Tensor input) {
+  CheckTensor("AllGather", "output", output);
+  CheckTensor("AllGather", "input", input);
+  if (output.numel() != input.numel() * size_ || output.scalar_type() != input.scalar_type()) {
+    throw std::invalid_argument(absl::StrCat("AllGather on group '", name_, "': output is ",
+                                             Describe(output), ", expected ", size_,
+                                             " times the input's ", input.numel(), " elements of ",
+                                             std::string(c10::toString(input.scalar_type()))));
+  }
+  at::Tensor flat_output = output.view({-1});
+  at::Tensor flat_input = input.view({-1});
+  Finish finish;
+  if (size_ == 1) {
+    finish = [output, input] {
+      at::NoGradGuard no_grad;
+      output.view({-1}).copy_(input.view({-1}));
+    };
+  }
+  return Run(
+      {absl::StrCat("AllGather of ", Describe(input)),
+       static_cast<int64_t>(input.nbytes()) * (size_ - 1)},
+      [&] { return c10d_adapter::AllGather(*engine_->backend, flat_output, flat_input); },
+      std::move(finish));
+}
+
+// Note [Reduce-scatter on Gloo]
+// Gloo reduces the whole tensor on every rank and slices: 2(n-1)/n of the data sent. Exchanging the
+// parts first sends (n-1)/n, and lets this rank choose the order and the precision of its sum.
+WorkPtr ProcessGroup::ReduceScatter(at::Tensor output, at::Tensor input, ReduceOp op) {
+  CheckTensor("ReduceScatter", "output", output);
+  CheckTensor("ReduceScatter", "input", input);
+  RequireAveragable("ReduceScatter", input, op);
+  if (input.numel() != output.numel() * size_ || output.scalar_type() != input.scalar_type()) {
+    throw std::invalid_argument(
+        absl::StrCat("ReduceScatter on group '", name_, "': input is ", Describe(input),
+                     ", expected ", size_, " times the output's ", output.numel(), " elements of ",
+                     std::string(c10::toString(output.scalar_type()))));
+  }
+  const Call call{absl::StrCat("ReduceScatter(", ReduceOpName(op), ") of ", Describe(input)),
+                  static_cast<int64_t>(input.nbytes()) * (size_ - 1) / size_};
+  if (device_type_ != c10::DeviceType::CPU) {
+    at::Tensor flat_output = output.view({-1});
+    at::Tensor flat_input = input.view({-1});
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = ToC10d(op);
+    return Run(
+        call,
+        [&] {
+          return c10d_adapter::ReduceScatter(*engine_->backend, flat_output, flat_input, options);
+        },
+        [output, input, op, size = size_]() mutable {
+          at::NoGradGuard no_grad;
+          if (size == 1) output.view({-1}).copy_(input.view({-1}));
+          if (op == ReduceOp::kAverage) output.div_(size);
+        });
+  }
+  at::Tensor parts = size_ == 1 ? input : at::empty({input.numel()}, input.options());
+  return Run(
+      call,
+      [&] {
+        std::vector<int64_t> equal;
+        at::Tensor flat = input.view({-1});
+        return c10d_adapter::AllToAll(*engine_->backend, parts, flat, equal, equal);
+      },
+      [output, parts, input, op, size = size_]() mutable {
+        ReduceRows(output, parts.view({size, output.numel()}), op);
+      });
+}
+
+WorkPtr ProcessGroup::Broadcast(at::Tensor tensor, int root) {
+  CheckTensor("Broadcast", "tensor", tensor);
+  if (root < 0 || root >= size_) {
+    throw std::invalid_argument(absl::StrCat("Broadcast on group '", name_, "': root ", root,
+                                             " is out of range; expected 0..", size_ - 1));
+  }
+  return Run(
+      {absl::StrCat("Broadcast from rank ", root, " of ", Describe(tensor)),
+       rank_ == root ? static_cast<int64_t>(tensor.nbytes()) : 0},
+      [&] {
+        std::vector<at::Tensor> tensors{tensor};
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        return engine_->backend->broadcast(tensors, options);
+      },
+      nullptr);
+}
+
+WorkPtr ProcessGroup::AllToAll(at::Tensor output, at::Tensor input,
+                               std::vector<int64_t> output_sizes,
+                               std::vector<int64_t> input_sizes) {
+  CheckTensor("AllToAll", "output", output);
+  CheckTensor("AllToAll", "input", input);
+  const auto check = [&](const char* side, const at::Tensor& tensor,
+                         const std::vector<int64_t>& sizes) {
+    int64_t total = 0;
+    for (int64_t size : sizes) total += size;
+    const bool fits = sizes.empty()
+                          ? tensor.numel() % size_ == 0
+                          : static_cast<int>(sizes.size()) == size_ && total == tensor.numel() &&
+                                *std::min_element(sizes.begin(), sizes.end()) >= 0;
+    if (!fits) {
+      throw std::invalid_argument(
+          absl::StrCat("AllToAll on group '", name_, "': ", side, " ", Describe(tensor),
+                       " does not divide into ", size_, " parts",
+                       sizes.empty() ? " of equal size"
+                                     : absl::StrCat(" of [", absl::StrJoin(sizes, ", "), "]")));
+    }
+  };
+  check("output", output, output_sizes);
+  check("input", input, input_sizes);
+  if (output_sizes.empty() != input_sizes.empty()) {
+    throw std::invalid_argument("AllToAll: give both output_sizes and input_sizes, or neither");
+  }
+  int64_t own = input.numel() / size_;
+  if (!input_sizes.empty()) own = input_sizes[rank_];
+  Finish finish;
+  if (size_ == 1) {
+    finish = [output, input] {
+      at::NoGradGuard no_grad;
+      output.view({-1}).copy_(input.view({-1}));
+    };
+  }
+  at::Tensor flat_output = output.view({-1});
+  at::Tensor flat_input = input.view({-1});
+  const std::string described =
+      input_sizes.empty() ? Describe(input) : std::string(c10::toString(input.scalar_type()));
+  return Run(
+      {absl::StrCat("AllToAll of ", described), (input.numel() - own) * input.element_size()},
+      [&] {
+        return c10d_adapter::AllToAll(*engine_->backend, flat_output, flat_input, output_sizes,
+                                      input_sizes);
+      },
+      std::move(finish));
+}
+
+void ProcessGroup::Barrier() {
+  // An all-reduce of one number, unlike Gloo's own barrier, serves every backend and names its
+  // failures alike.
+  at::Tensor token = at::zeros({1}, at::TensorOptions(at::kInt).device(device_type_));
+  AllReduce(token)->Wait();
+  if (device_type_ != c10::DeviceType::CPU) token.item<int>();
+}
+
+std::vector<std::string> ProcessGroup::AllGatherBytes(std::string_view bytes) {
+  const at::TensorOptions on_device = at::TensorOptions().device(device_type_);
+  at::Tensor length = at::zeros({1}, at::kLong);
+  *length.data_ptr<int64_t>() = static_cast<int64_t>(bytes.size());
+  at::Tensor lengths = at::empty({size_}, on_device.dtype(at::kLong));
+  AllGather(lengths, length.to(device_type_))->Wait();
+  lengths = lengths.cpu();
+  const int64_t* length_of = lengths.data_ptr<int64_t>();
+  const int64_t longest = *std::max_element(length_of, length_of + size_);
+  std::vector<std::string> all(size_);
+  if (longest == 0) return all;
+  at::Tensor mine = at::zeros({longest}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), mine.data_ptr<uint8_t>());
+  at::Tensor padded = at::empty({size_ * longest}, on_device.dtype(at::kByte));
+  AllGather(padded, mine.to(device_type_))->Wait();
+  padded = padded.cpu();
+  const uint8_t* data = padded.data_ptr<uint8_t>();
+  for (int r = 0; r < size_; ++r) {
+    all[r].assign(data + r * longest, data + r * longest + length_of[r]);
+  }
+  return all;
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::NewGroup(std::span<const int> ranks) {
+  int previous = -1;
+  for (int r : ranks) {
+    if (r <= previous || r >= size_) {
+      throw std::invalid_argument(
+          absl::StrCat("NewGroup of group '", name_, "': [", absl::StrJoin(ranks, ", "),
+                       "] must be ascending ranks without repeats, each in 0..", size_ - 1));
+    }
+    previous = r;
+  }
+  if (ranks.empty()) throw std::invalid_argument("NewGroup: the list of ranks is empty");
+  const std::string name = absl::StrCat(name_, "/", subgroups_++, ":", absl::StrJoin(ranks, ","));
+  const auto self = std::find(ranks.begin(), ranks.end(), rank_);
+  if (self == ranks.end()) return nullptr;
+  std::vector<std::string> hosts;
+  std::vector<int> global_ranks;
+  for (int r : ranks) {
+    hosts.push_back(hosts_[r]);
+    global_ranks.push_back(global_ranks_[r]);
+  }
+  auto group = Create(engine_->store, static_cast<int>(self - ranks.begin()),
+                      static_cast<int>(ranks.size()), backend_name_, name, options_, hosts);
+  group->global_ranks_ = std::move(global_ranks);
+  return group;
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::Split(int color) {
+  at::Tensor mine = at::zeros({1}, at::kLong);
+  *mine.data_ptr<int64_t>() = color;
+  at::Tensor colors = at::empty({size_}, at::TensorOptions(at::kLong).device(device_type_));
+  AllGather(colors, mine.to(device_type_))->Wait();
+  colors = colors.cpu();
+  std::vector<int> members;
+  for (int r = 0; r < size_; ++r) {
+    if (colors.data_ptr<int64_t>()[r] == color) members.push_back(r);
+  }
+  return NewGroup(members);
+}
+
+at::Tensor ProcessGroup::Allocate(int64_t numel, at::ScalarType dtype) {
+  return at::zeros({numel}, at::TensorOptions(dtype).device(device_type_));
+}
+
+const c10::intrusive_ptr<c10d::Backend>& ProcessGroup::c10d_backend() const {
+  return engine_->backend;
+}
+
+const c10::intrusive_ptr<c10d::Store>& ProcessGroup::c10d_store() const { return engine_->store; }
+
+}  // namespace medfusion
