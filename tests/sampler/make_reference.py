@@ -1,9 +1,12 @@
-"""Writes reference.inc: what PyTorch's DistributedSampler gives, for distributed_sampler_test.cc.
+"""What PyTorch's DistributedSampler gives, as tables for reference_test.cc and large_permutation_test.cc.
 
-  python make_reference.py > reference.inc        # made with torch 2.11.0 on the CPU
+Made with torch 2.11.0 on the CPU:
+  python make_reference.py > reference.inc
+  python make_reference.py --large > large_reference.inc        # needs 4 GB of memory
 """
 
 import random
+import sys
 
 import numpy as np
 import torch
@@ -42,16 +45,30 @@ CASES = [
     (100003, 7, 2**35 + 1, 2, True, False),
 ]
 
-MASK = np.uint64(0xFFFFFFFFFFFFFFFF)
 
-
-def digest(indices):
+def digest(indices, first=0):
     """The sum over all places of a mix (splitmix64's) of place and index, modulo 2^64."""
     with np.errstate(over="ignore"):
-        x = np.asarray(indices, dtype=np.uint64) + (np.arange(len(indices), dtype=np.uint64) << np.uint64(32))
+        places = np.arange(first, first + len(indices), dtype=np.uint64)
+        x = np.asarray(indices, dtype=np.uint64) + (places << np.uint64(32))
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return int((x ^ (x >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def numbers(values):
+    return "{" + ", ".join(map(str, values)) + "}"
+
+
+def large():
+    """Both sides of the size at which torch.randperm takes another algorithm."""
+    print(f"// Made by make_reference.py --large with torch {torch.__version__.split('+')[0]}.")
+    print("// size, seed, digest, head, tail")
+    for size in ((2**32 - 1) // 20 - 1, (2**32 - 1) // 20):
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(3)).numpy()
+        block = 1 << 24
+        total = sum(digest(order[b : b + block], b) for b in range(0, size, block)) % 2**64
+        print(f"{{{size}, 3, {total}u, {numbers(order[:4].tolist())}, {numbers(order[-3:].tolist())}}},")
 
 
 def row(size, replicas, rank, seed, epoch, shuffle, drop_last):
@@ -59,7 +76,6 @@ def row(size, replicas, rank, seed, epoch, shuffle, drop_last):
     sampler.set_epoch(epoch)
     indices = list(sampler)
     assert len(indices) == len(sampler)
-    numbers = lambda values: "{" + ", ".join(map(str, values)) + "}"
     boolean = lambda value: str(value).lower()
     return (
         f"{{{size}, {replicas}, {rank}, {seed}, {epoch}, {boolean(shuffle)}, {boolean(drop_last)}, "
@@ -78,8 +94,8 @@ def main():
                       dice.random() < 0.8, dice.random() < 0.4))
     for size, replicas, *rest in cases:
         for rank in sorted({0, replicas // 2, replicas - 1}):
-            print(row(size, replicas, rank, *rest).replace("-9223372036854775808", "INT64_MIN"))
+            print(row(size, replicas, rank, *rest))
 
 
 if __name__ == "__main__":
-    main()
+    large() if "--large" in sys.argv[1:] else main()
