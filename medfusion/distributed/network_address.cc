@@ -91,24 +91,26 @@ absl::StatusOr<std::string> LocalAddressTowards(const ResolvedAddress& peer,
   return Numeric(reinterpret_cast<const sockaddr*>(&local), length);
 }
 
-absl::StatusOr<int> Listen(int port, bool loopback, bool ipv6) {
-  const int fd = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+absl::StatusOr<int> Listen(int port, const ResolvedAddress& at) {
+  const int fd = socket(at.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::InternalError(std::strerror(errno));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_storage address{};
   socklen_t length = 0;
-  if (ipv6) {
+  if (at.ipv6) {
     auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
     v6->sin6_family = AF_INET6;
     v6->sin6_port = htons(static_cast<uint16_t>(port));
-    v6->sin6_addr = loopback ? in6addr_loopback : in6addr_any;
+    v6->sin6_addr = in6addr_any;
+    if (at.loopback) inet_pton(AF_INET6, at.numeric.c_str(), &v6->sin6_addr);
     length = sizeof(*v6);
   } else {
     auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
     v4->sin_family = AF_INET;
     v4->sin_port = htons(static_cast<uint16_t>(port));
-    v4->sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+    v4->sin_addr.s_addr = htonl(INADDR_ANY);
+    if (at.loopback) inet_pton(AF_INET, at.numeric.c_str(), &v4->sin_addr);
     length = sizeof(*v4);
   }
   if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 && listen(fd, 2048) == 0) {

@@ -23,9 +23,10 @@ absl::StatusOr<ResolvedAddress> ResolveHost(const std::string& host);
 absl::StatusOr<std::string> LocalAddressTowards(const ResolvedAddress& peer,
                                                 const std::string& interface);
 
-// A TCP socket that listens at `port`: on loopback alone when `loopback`, else on all interfaces.
-// AlreadyExists when the port is taken. The caller owns the descriptor.
-absl::StatusOr<int> Listen(int port, bool loopback, bool ipv6);
+// A TCP socket that listens at `port` (0: any free one) of `at` when that is a loopback address,
+// else of all interfaces of its family. AlreadyExists when the port is taken. The caller owns the
+// descriptor.
+absl::StatusOr<int> Listen(int port, const ResolvedAddress& at);
 
 // The same on all processes of one running host, different on different hosts.
 std::string HostIdentity();

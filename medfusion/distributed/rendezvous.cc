@@ -43,7 +43,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const LaunchEnvironmen
   if (options.isServer) {
     // Our own socket: the error of a taken port is exact, and a job of one host listens on loopback
     // alone.
-    const auto socket = Listen(env.master_port, address.loopback, address.ipv6);
+    const auto socket = Listen(env.master_port, address);
     if (!socket.ok()) {
       return absl::Status(
           socket.status().code(),
@@ -140,10 +140,9 @@ absl::Status RollCall(c10d::Store& store, const LaunchEnvironment& env, Millisec
 }  // namespace
 
 absl::StatusOr<Rendezvous> Meet(const LaunchEnvironment& env, Milliseconds timeout) {
-  // Keys of an earlier group of this process may still be in a store that outlives it (torchrun's
-  // agent).
+  // torchrun's store outlives the groups of a process, with all their keys.
   static std::atomic<int> meetings{0};
-  const int meeting = meetings++;
+  const int meeting = env.agent_store ? meetings++ : 0;
   Rendezvous result;
   if (env.world_size == 1) {
     result.store = c10::make_intrusive<c10d::HashStore>();

@@ -64,8 +64,8 @@ TEST_P(ProcessGroupTest, ReduceScatterEqualsAllReduceAndSlice) {
   RunRanks(GetParam(), [](ProcessGroup& group) {
     torch::manual_seed(group.rank());
     const int64_t numel = 37;
-    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
-                        ReduceOp::kProduct}) {
+    for (ReduceOp op :
+         {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
       at::Tensor input = torch::randn({group.size() * numel}, at::kDouble);
       at::Tensor whole = input.clone();
       at::Tensor output = at::empty({numel}, at::kDouble);
@@ -80,8 +80,7 @@ TEST_P(ProcessGroupTest, ReduceScatterEqualsAllReduceAndSlice) {
 TEST_P(ProcessGroupTest, ReduceScatterSumsLowPrecisionInFloat32) {
   RunRanks(GetParam(), [](ProcessGroup& group) {
     // 2048 + 1 is not a float16, so a sum in float16 would lose the ones.
-    at::Tensor input =
-        at::full({group.size() * 4}, group.rank() == 0 ? 2048.0 : 1.0, at::kHalf);
+    at::Tensor input = at::full({group.size() * 4}, group.rank() == 0 ? 2048.0 : 1.0, at::kHalf);
     at::Tensor output = at::empty({4}, at::kHalf);
     group.ReduceScatter(output, input)->Wait();
     const at::Tensor expected = at::full({4}, 2048.0 + group.size() - 1, at::kFloat).to(at::kHalf);
@@ -178,7 +177,9 @@ TEST(ProcessGroupTest, MisuseIsToldBeforeAnythingIsSent) {
       }
       return std::string("nothing thrown");
     };
-    EXPECT_THAT(message([&] { group.AllReduce(at::zeros({2, 3}).t()); }),
+    EXPECT_THAT(message([&] {
+                  group.AllReduce(at::zeros({2, 3}).t());
+                }),
                 HasSubstr("tensor (Float [3, 2]) is not dense and contiguous"));
     EXPECT_THAT(message([&] { group.AllReduce(at::zeros({2}, at::kLong), ReduceOp::kAverage); }),
                 HasSubstr("integers cannot be averaged"));
@@ -217,7 +218,8 @@ TEST(ProcessGroupTest, AMissingCallEndsAtTheTimeoutAndNamesTheRank) {
         if (group.rank() != 2) group.Barrier();
       },
       ShortTimeout(700));
-  EXPECT_THAT(errors[0], HasSubstr("AllReduce(sum) of Int [1], on group 'test' (rank 0 of 3) failed"));
+  EXPECT_THAT(errors[0],
+              HasSubstr("AllReduce(sum) of Int [1], on group 'test' (rank 0 of 3) failed"));
   EXPECT_THAT(errors[0], HasSubstr("no sign of life from rank 2"));
   EXPECT_THAT(errors[1], HasSubstr("no sign of life from rank 2"));
   EXPECT_EQ(errors[2], "");
