@@ -14,7 +14,7 @@ namespace {
 
 int64_t CountTrue(ProcessGroup& group, bool local) {
   at::Tensor count =
-      at::full({1}, local ? 1 : 0, at::TensorOptions(at::kLong).device(group.device_type()));
+      at::full({1}, local ? 1 : 0, at::TensorOptions(at::kLong).device(group.device()));
   group.AllReduce(count)->Wait();
   return count.item<int64_t>();
 }

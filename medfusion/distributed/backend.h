@@ -28,6 +28,8 @@ struct BackendRequest {
   std::chrono::milliseconds timeout{};
   // Where this rank's sockets bind: a local address, or empty for the loopback interface.
   std::string local_address;
+  // This rank's GPU.
+  int device_index = 0;
 };
 
 struct BackendKind {

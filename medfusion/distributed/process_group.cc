@@ -152,12 +152,17 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Create(c10::intrusive_ptr<c10d::Stor
     try {
       group->engine_->backend =
           kind->create({c10::make_intrusive<c10d::PrefixStore>("group/" + group->name_, store),
-                        rank, size, options.timeout, options.local_address});
+                        rank, size, options.timeout, options.local_address, options.device_index});
     } catch (const std::exception&) {
       group->Fail("forming the group", std::string(StatusFromCurrentException().message()));
     }
   }
   return group;
+}
+
+at::Device ProcessGroup::device() const {
+  if (device_type_ == c10::DeviceType::CPU) return at::Device(c10::DeviceType::CPU);
+  return at::Device(device_type_, static_cast<c10::DeviceIndex>(options_.device_index));
 }
 
 std::vector<int> ProcessGroup::RanksOnHostOf(int rank) const {
@@ -395,17 +400,17 @@ WorkPtr ProcessGroup::AllToAll(at::Tensor output, at::Tensor input,
 void ProcessGroup::Barrier() {
   // An all-reduce of one number, unlike Gloo's own barrier, serves every backend and names its
   // failures alike.
-  at::Tensor token = at::zeros({1}, at::TensorOptions(at::kInt).device(device_type_));
+  at::Tensor token = at::zeros({1}, at::TensorOptions(at::kInt).device(device()));
   AllReduce(token)->Wait();
   if (device_type_ != c10::DeviceType::CPU) token.item<int>();
 }
 
 std::vector<std::string> ProcessGroup::AllGatherBytes(std::string_view bytes) {
-  const at::TensorOptions on_device = at::TensorOptions().device(device_type_);
+  const at::TensorOptions on_device = at::TensorOptions().device(device());
   at::Tensor length = at::zeros({1}, at::kLong);
   *length.data_ptr<int64_t>() = static_cast<int64_t>(bytes.size());
   at::Tensor lengths = at::empty({size_}, on_device.dtype(at::kLong));
-  AllGather(lengths, length.to(device_type_))->Wait();
+  AllGather(lengths, length.to(device()))->Wait();
   lengths = lengths.cpu();
   const int64_t* length_of = lengths.data_ptr<int64_t>();
   const int64_t longest = *std::max_element(length_of, length_of + size_);
@@ -414,7 +419,7 @@ std::vector<std::string> ProcessGroup::AllGatherBytes(std::string_view bytes) {
   at::Tensor mine = at::zeros({longest}, at::kByte);
   std::copy(bytes.begin(), bytes.end(), mine.data_ptr<uint8_t>());
   at::Tensor padded = at::empty({size_ * longest}, on_device.dtype(at::kByte));
-  AllGather(padded, mine.to(device_type_))->Wait();
+  AllGather(padded, mine.to(device()))->Wait();
   padded = padded.cpu();
   const uint8_t* data = padded.data_ptr<uint8_t>();
   for (int r = 0; r < size_; ++r) {
@@ -452,8 +457,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::NewGroup(std::span<const int> ranks)
 std::shared_ptr<ProcessGroup> ProcessGroup::Split(int color) {
   at::Tensor mine = at::zeros({1}, at::kLong);
   *mine.data_ptr<int64_t>() = color;
-  at::Tensor colors = at::empty({size_}, at::TensorOptions(at::kLong).device(device_type_));
-  AllGather(colors, mine.to(device_type_))->Wait();
+  at::Tensor colors = at::empty({size_}, at::TensorOptions(at::kLong).device(device()));
+  AllGather(colors, mine.to(device()))->Wait();
   colors = colors.cpu();
   std::vector<int> members;
   for (int r = 0; r < size_; ++r) {
@@ -463,7 +468,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Split(int color) {
 }
 
 at::Tensor ProcessGroup::Allocate(int64_t numel, at::ScalarType dtype) {
-  return at::zeros({numel}, at::TensorOptions(dtype).device(device_type_));
+  return at::zeros({numel}, at::TensorOptions(dtype).device(device()));
 }
 
 const c10::intrusive_ptr<c10d::Backend>& ProcessGroup::c10d_backend() const {

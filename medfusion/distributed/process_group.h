@@ -47,6 +47,9 @@ struct GroupOptions {
   // one host. SetupDistributed finds it: the interface that leads to MASTER_ADDR, or
   // GLOO_SOCKET_IFNAME's.
   std::string local_address;
+
+  // The GPU of this rank, for backends that serve one. SetupDistributed takes local_rank.
+  int device_index = 0;
 };
 
 // What this rank has sent so far, by the algorithms' own count (docs/collectives.md), not by the
@@ -78,6 +81,8 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const std::string& backend_name() const { return backend_name_; }
   // The device type whose tensors the collectives take.
   c10::DeviceType device_type() const { return device_type_; }
+  // This rank's device: where its model and its tensors belong.
+  at::Device device() const;
   const GroupOptions& options() const { return options_; }
   const TrafficCounters& traffic() const { return traffic_; }
   // True after a collective of this group has failed; all later ones throw.

@@ -61,14 +61,15 @@ absl::StatusOr<std::shared_ptr<Connected>> Connect(const LaunchEnvironment& envi
       ChooseBackend(options.backend, environment.local_world_size.value_or(on_this_host)));
   GroupOptions group = options.group;
   if (group.local_address.empty()) group.local_address = connected->rendezvous.local_address;
+  const int local_rank = environment.local_rank.value_or(static_cast<int>(
+      std::count(hosts.begin(), hosts.begin() + environment.rank, hosts[environment.rank])));
+  group.device_index = local_rank;
   const absl::Status status = CatchAsStatus([&] {
     connected->group = ProcessGroup::Create(connected->rendezvous.store, environment.rank,
                                             environment.world_size, backend, "world", group, hosts);
   });
   if (!status.ok()) return Annotate(status, "connecting the ranks");
-  connected->context = {environment.rank,
-                        environment.local_rank.value_or(LocalRankIn(*connected->group)),
-                        environment.world_size};
+  connected->context = {environment.rank, local_rank, environment.world_size};
   return connected;
 }
 

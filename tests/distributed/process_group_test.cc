@@ -52,6 +52,22 @@ TEST_P(ProcessGroupTest, AllReduceKnowsEveryReduction) {
   });
 }
 
+TEST_P(ProcessGroupTest, AllReduceGivesTheSameBitsOnEveryRankAndEveryTime) {
+  RunRanks(GetParam(), [](ProcessGroup& group) {
+    for (int64_t numel : {3, 1001, 100000}) {
+      torch::manual_seed(group.rank());
+      const at::Tensor mine = torch::randn({numel});
+      at::Tensor first = mine.clone(), second = mine.clone();
+      group.AllReduce(first)->Wait();
+      group.AllReduce(second)->Wait();
+      EXPECT_TRUE(at::equal(first, second));
+      at::Tensor of_all = at::empty({group.size(), numel});
+      group.AllGather(of_all, first)->Wait();
+      for (int r = 0; r < group.size(); ++r) EXPECT_TRUE(at::equal(of_all[r], first)) << r;
+    }
+  });
+}
+
 TEST_P(ProcessGroupTest, AllGatherPutsRanksInOrder) {
   RunRanks(GetParam(), [](ProcessGroup& group) {
     at::Tensor output = at::empty({group.size(), 2, 3});

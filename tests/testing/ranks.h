@@ -28,6 +28,10 @@ GroupOptions TestGroupOptions();
 void RunRanks(int world_size, const std::function<void(ProcessGroup&)>& body,
               const GroupOptions& options = TestGroupOptions());
 
+// The same over another backend than Gloo, with a GPU for each rank.
+void RunRanksOn(const std::string& backend, int world_size,
+                const std::function<void(ProcessGroup&)>& body);
+
 // The same, for tests of failures: what each rank threw, empty where it did not.
 std::vector<std::string> RunRanksThatMayFail(int world_size,
                                              const std::function<void(ProcessGroup&)>& body,
