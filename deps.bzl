@@ -10,7 +10,9 @@ workspace that has one under another name passes `repo_mapping = {"@com_google_a
 local_repository of medfusion and `omit = ["com_google_absl"]` here.
 """
 
+load("//third_party/cuda:repo.bzl", "cuda_repository")
 load("//third_party/libtorch:repo.bzl", "libtorch_repository")
+load("//third_party/nccl:repo.bzl", "nccl_repository")
 load("//third_party/system:repo.bzl", "system_repository")
 load("//third_party/system:libraries.bzl", "SYSTEM_LIBRARIES")
 
@@ -43,6 +45,12 @@ def medfusion_deps(omit = []):
     """
     if _missing("libtorch", omit):
         libtorch_repository(name = "libtorch")
+
+    # These two are looked at only when something is built with --config=nccl.
+    if _missing("cuda", omit):
+        cuda_repository(name = "cuda")
+    if _missing("nccl", omit):
+        nccl_repository(name = "nccl")
     for name, library in SYSTEM_LIBRARIES.items():
         if _missing(name, omit):
             system_repository(name = name, **library)

@@ -6,7 +6,11 @@
 The wheels are unpacked once, into the user's cache folder, and every workspace links to that.
 """
 
+load("//third_party/pypi:wheels.bzl", "WHEEL_ATTRS", "WHEEL_ENVIRON", "fetch_wheels")
 load(":versions.bzl", "DEFAULT_VERSION", "WHEELS")
+
+# Of the wheels: headers, libraries, licences. Not: Python sources, tests, executables.
+_KEEP = ["torch/include/*", "torch/lib/*", "torch/version.py", "nvidia/*"]
 
 def _named_installation(ctx, folder):
     torch = ctx.path(folder)
@@ -21,21 +25,17 @@ def _named_installation(ctx, folder):
 def _wheels(ctx, version):
     if version not in WHEELS:
         fail("MEDFUSION_TORCH_VERSION={} is not one of {}; use LIBTORCH_PATH for another".format(version, ", ".join(sorted(WHEELS.keys()))))
-    arch = ctx.execute(["uname", "-m"]).stdout.strip()
-    pins = []
-    for wheel in WHEELS[version]:
-        if arch in wheel["sha256"]:
-            pins.append(wheel["spec"] + "=" + wheel["sha256"][arch])
-    if not pins:
-        fail("there is no pinned LibTorch {} for {}; name an installation: --repo_env=LIBTORCH_PATH=...".format(version, arch))
-    cache = ctx.os.environ.get("XDG_CACHE_HOME") or ctx.os.environ.get("HOME", "/tmp") + "/.cache"
-    folder = "{}/medfusion/libtorch-{}-{}-{}".format(cache, version, arch, hash(str(pins)) % 1000000 + 1000000)
-    ctx.report_progress("fetching LibTorch {} (530 MB)".format(version))
-    result = ctx.execute(["python3", ctx.path(ctx.attr._fetch), folder, arch] + pins, timeout = 3600)
-    if result.return_code:
-        fail("LibTorch {}: {}".format(version, result.stderr.strip()))
+    folder = fetch_wheels(ctx, "LibTorch " + version, WHEELS[version], _KEEP, "name an installation: --repo_env=LIBTORCH_PATH=...")
     ctx.symlink(folder + "/torch", "torch")
     ctx.symlink(folder + "/nvidia", "nvidia")
+
+def _cuda_linkopts(ctx):
+    """Flags that let a program find, at its start, the CUDA libraries that lie beside the CUDA half of LibTorch."""
+    folders = ["torch/lib"]
+    nvidia = ctx.path("nvidia")
+    if nvidia.exists:
+        folders += ["nvidia/{}/lib".format(entry.basename) for entry in nvidia.readdir()]
+    return ["-Wl,-rpath," + str(ctx.path(folder).realpath) for folder in folders if ctx.path(folder).exists]
 
 def _impl(ctx):
     folder = ctx.os.environ.get("LIBTORCH_PATH", "")
@@ -43,14 +43,15 @@ def _impl(ctx):
         _named_installation(ctx, folder)
     else:
         _wheels(ctx, ctx.os.environ.get("MEDFUSION_TORCH_VERSION") or DEFAULT_VERSION)
+    ctx.file("cuda.bzl", "CUDA_LINKOPTS = {}\n".format(repr(_cuda_linkopts(ctx))))
     ctx.symlink(ctx.attr._build, "BUILD")
 
 libtorch_repository = repository_rule(
     implementation = _impl,
-    environ = ["LIBTORCH_PATH", "MEDFUSION_TORCH_VERSION", "XDG_CACHE_HOME", "HOME"],
-    doc = "@libtorch//:libtorch, the CPU library with c10d and Gloo, and @libtorch//:cuda, its CUDA half.",
-    attrs = {
-        "_build": attr.label(default = "//third_party/libtorch:libtorch.BUILD"),
-        "_fetch": attr.label(default = "//third_party/libtorch:fetch.py"),
-    },
+    environ = ["LIBTORCH_PATH", "MEDFUSION_TORCH_VERSION"] + WHEEL_ENVIRON,
+    doc = "@libtorch//:libtorch, the CPU library with c10d and Gloo, and @libtorch//:cuda, its CUDA half with NCCL.",
+    attrs = dict(
+        WHEEL_ATTRS,
+        _build = attr.label(default = "//third_party/libtorch:libtorch.BUILD"),
+    ),
 )
