@@ -64,7 +64,6 @@ EpochPlan EpochPlan::Rest(std::span<const int64_t> positions, int64_t num_replic
     if (read < length(rank)) first = std::min(first, rank + read * num_replicas_);
     if (read > 0) last = std::max(last, rank + (read - 1) * num_replicas_ + 1);
   }
-  first = std::min(first, last);
 
   const int64_t window_begin = std::min(first, unread());
   const int64_t window_end = std::min(last, unread());

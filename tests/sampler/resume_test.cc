@@ -71,6 +71,28 @@ TEST(SamplerResumeTest, OnceTheRestIsReadTheEpochIsWholeAgain) {
   EXPECT_EQ(ReadAll(alone).size(), 20u);
 }
 
+TEST(SamplerResumeTest, InterruptedAgainAndAgainNothingChanges) {
+  DistributedSampler four(103, 4, 0);
+  Read(four, 6);
+  for (int64_t rank = 0; rank < 3; ++rank) {  // 79 samples are left for 3 replicas: 2 repeats
+    DistributedSampler sampler(103, 3, rank);
+    ASSERT_TRUE(sampler.Restore(four.State()).ok());
+    DistributedSampler uninterrupted = sampler;
+    const std::vector<size_t> whole = ReadAll(uninterrupted);
+    EXPECT_EQ(whole.size(), 27u);
+    std::vector<size_t> pieces;
+    while (pieces.size() < whole.size()) {
+      const std::vector<size_t> piece = Read(sampler, 4);
+      ASSERT_FALSE(piece.empty());
+      pieces.insert(pieces.end(), piece.begin(), piece.end());
+      DistributedSampler next(103, 3, rank);
+      ASSERT_TRUE(next.Restore(sampler.State()).ok());
+      sampler = next;
+    }
+    EXPECT_EQ(pieces, whole);
+  }
+}
+
 TEST(SamplerResumeTest, OneStateServesReplicasInLockstep) {
   Replicas before = MakeReplicas(1000, 8);
   Census read;
