@@ -1,0 +1,386 @@
+#include "medfusion/ddp/reducer.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "medfusion/base/log.h"
+#include "medfusion/ddp/gradient_hook.h"
+#include "medfusion/distributed/agreement.h"
+
+namespace medfusion {
+namespace {
+
+// Enough to see what is wrong without a page of text.
+constexpr size_t kNamesInMessages = 20;
+
+std::string Quoted(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamesInMessages);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) {
+    absl::StrAppend(&text, i == 0 ? "'" : ", '", names[i], "'");
+  }
+  if (shown < names.size()) absl::StrAppend(&text, " and ", names.size() - shown, " more");
+  return text;
+}
+
+}  // namespace
+
+Reducer::Reducer(std::shared_ptr<ProcessGroup> group, std::vector<ReducerParameter> parameters,
+                 const ReducerOptions& options)
+    : group_(std::move(group)),
+      parameters_(std::move(parameters)),
+      options_(options),
+      divisor_(group_->size()) {
+  std::map<std::pair<at::ScalarType, std::string>, int> kinds;
+  for (const ReducerParameter& parameter : parameters_) {
+    const at::Tensor& tensor = parameter.tensor;
+    const int kind = kinds
+                         .try_emplace({tensor.scalar_type(), tensor.device().str()},
+                                      static_cast<int>(kinds.size()))
+                         .first->second;
+    index_[tensor.unsafeGetTensorImpl()] = static_cast<int>(tensors_.size());
+    items_.push_back({tensor.numel(), static_cast<int64_t>(tensor.element_size()), kind});
+    tensors_.push_back(tensor);
+  }
+  // Backward meets the last registered parameters first, as a rule: the best guess before a step.
+  std::vector<int> order(tensors_.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  MakeBuckets(order);
+  const size_t size = tensors_.size();
+  reachable_.assign(size, 0);
+  used_.assign(size, 0);
+  kept_.resize(size);
+  if (HasReport()) {
+    report_ = group_->Allocate(options_.find_unused_parameters ? size + 1 : 1, at::kInt);
+  }
+  ResetRound();
+  for (size_t i = 0; i < size; ++i) {
+    try {
+      SetGradientHook(tensors_[i], [this, i] { OnGradient(static_cast<int>(i)); });
+    } catch (...) {
+      while (i-- > 0) ClearGradientHook(tensors_[i]);
+      throw;
+    }
+  }
+}
+
+Reducer::~Reducer() {
+  for (const at::Tensor& tensor : tensors_) ClearGradientHook(tensor);
+}
+
+std::vector<std::vector<int>> Reducer::plan() const {
+  std::vector<std::vector<int>> plan;
+  for (const Bucket& bucket : buckets_) plan.push_back(bucket.members());
+  return plan;
+}
+
+void Reducer::MakeBuckets(const std::vector<int>& order) {
+  plan_order_ = order;
+  buckets_.clear();
+  places_.resize(tensors_.size());
+  for (std::vector<int>& members : PlanBuckets(items_, order, options_.limits)) {
+    const int number = static_cast<int>(buckets_.size());
+    const Bucket& bucket = buckets_.emplace_back(*group_, std::move(members), items_, tensors_);
+    for (size_t k = 0; k < bucket.members().size(); ++k) {
+      places_[bucket.members()[k]] = {number, bucket.slots()[k]};
+    }
+  }
+}
+
+void Reducer::MarkOutputs(std::span<const at::Tensor> outputs) {
+  if (!options_.find_unused_parameters) return;
+  MarkReachable(outputs, index_, reachable_);
+  outputs_known_ = true;
+}
+
+void Reducer::BeginForward() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!active_) return;
+  c10::AutoGradMode no_grad(false);
+  Outcome outcome = Outcome::kComplete;
+  if (next_bucket_ < static_cast<int>(buckets_.size())) {
+    outcome = end_queued_ ? Outcome::kAborted : Outcome::kMissing;
+    LaunchReadyBuckets(/*trouble=*/true);
+  }
+  Finish(outcome);
+}
+
+void Reducer::OnGradient(int index) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  used_[index] = 1;
+  if (suspended_ > 0) {
+    if (!active_) return;
+    throw GradientError(absl::StrCat(
+        "'", parameters_[index].name,
+        "' got a gradient under no_sync while an earlier backward outside of it still lacks "
+        "gradients of ",
+        MissingGradients(), "; complete that one first"));
+  }
+  if (!end_queued_) {
+    end_queued_ = true;
+    AtEndOfBackward([this] { OnBackwardEnd(); });
+  }
+  if (!active_) {
+    BeginRound();
+    if (outputs_known_) {
+      for (int i = 0; i < static_cast<int>(ready_.size()); ++i) {
+        if (reachable_[i] == 0 && i != index) MarkUnused(i);
+      }
+    }
+  }
+  CheckGradient(index);
+  c10::AutoGradMode no_grad(false);
+  arrival_.push_back(index);
+  MarkReady(index, /*contributes=*/true);
+  LaunchReadyBuckets(/*trouble=*/false);
+}
+
+void Reducer::CheckGradient(int index) const {
+  const std::string& name = parameters_[index].name;
+  if (ready_[index] != 0) {
+    throw GradientError(absl::StrCat(
+        "'", name,
+        "' got a gradient twice before all other parameters had one, and its average may be under "
+        "way. Call backward once on the sum of the losses, or all but the last backward under "
+        "no_sync. With find_unused_parameters: the parameter was reached by a tensor that forward "
+        "did not return"));
+  }
+  if (c10::GradMode::is_enabled()) {
+    throw GradientError(
+        absl::StrCat("backward(create_graph=true) reached '", name,
+                     "': an averaged gradient has no graph. Take gradients for a penalty by "
+                     "torch::autograd::grad, or call this backward under no_sync"));
+  }
+  if (tensors_[index].grad().layout() != at::kStrided) {
+    throw GradientError(absl::StrCat("the gradient of '", name,
+                                     "' is sparse; make the module with dense gradients "
+                                     "(EmbeddingOptions::sparse(false))"));
+  }
+}
+
+void Reducer::OnBackwardEnd() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  end_queued_ = false;
+  if (!active_) return;
+  c10::AutoGradMode no_grad(false);
+  if (options_.find_unused_parameters) {
+    for (int i = 0; i < static_cast<int>(ready_.size()); ++i) {
+      if (ready_[i] == 0) MarkUnused(i);
+    }
+    LaunchReadyBuckets(/*trouble=*/false);
+  }
+  // Otherwise a second backward, of another loss, may bring the rest.
+  if (next_bucket_ == static_cast<int>(buckets_.size())) Finish(Outcome::kComplete);
+}
+
+void Reducer::BeginRound() {
+  ResetRound();
+  active_ = true;
+  end_queued_ = true;
+}
+
+void Reducer::ResetRound() {
+  active_ = false;
+  end_queued_ = false;
+  ready_.assign(tensors_.size(), 0);
+  keep_undefined_.assign(tensors_.size(), 0);
+  std::fill(kept_.begin(), kept_.end(), at::Tensor());
+  arrival_.clear();
+  pending_.clear();
+  for (const Bucket& bucket : buckets_) {
+    pending_.push_back(static_cast<int>(bucket.members().size()));
+  }
+  next_bucket_ = 0;
+  works_.clear();
+  report_work_ = nullptr;
+}
+
+void Reducer::MarkReady(int index, bool contributes) {
+  at::Tensor& grad = tensors_[index].mutable_grad();
+  const Place& place = places_[index];
+  if (!contributes) {
+    place.slot.zero_();
+  } else if (!SameMemory(grad, place.slot)) {
+    place.slot.copy_(grad);
+    grad = place.slot;
+  }
+  ready_[index] = 1;
+  --pending_[place.bucket];
+}
+
+void Reducer::MarkUnused(int index) {
+  c10::AutoGradMode no_grad(false);
+  const bool has_gradient = tensors_[index].grad().defined();
+  // The average of n equal numbers can differ from them in the last bit.
+  if (has_gradient) kept_[index] = tensors_[index].grad().clone();
+  keep_undefined_[index] = has_gradient ? 0 : 1;
+  MarkReady(index, has_gradient);
+}
+
+void Reducer::Shadow(bool keep_gradients) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  c10::AutoGradMode no_grad(false);
+  BeginRound();
+  end_queued_ = false;
+  for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) {
+    const bool defined = tensors_[i].grad().defined();
+    MarkReady(i, defined && (keep_gradients || used_[i] != 0));
+    keep_undefined_[i] = !defined && keep_gradients ? 1 : 0;
+  }
+  LaunchReadyBuckets(/*trouble=*/false);
+  Finish(Outcome::kComplete);
+}
+
+// Note [Order of buckets]
+// Collectives pair up by their order, so bucket i+1 is never sent before bucket i, whatever becomes
+// ready first on this rank.
+void Reducer::LaunchReadyBuckets(bool trouble) {
+  const int count = static_cast<int>(buckets_.size());
+  while (next_bucket_ < count && (trouble || pending_[next_bucket_] == 0)) {
+    Launch(next_bucket_++, trouble);
+  }
+  if (next_bucket_ == count && HasReport() && report_work_ == nullptr) LaunchReport(trouble);
+}
+
+void Reducer::Launch(int number, bool trouble) {
+  Bucket& bucket = buckets_[number];
+  if (options_.comm_hook) {
+    GradBucket view{number,
+                    number + 1 == static_cast<int>(buckets_.size()),
+                    bucket.gradients(),
+                    bucket.slots(),
+                    {},
+                    divisor_};
+    for (int member : bucket.members()) view.names.push_back(parameters_[member].name);
+    works_.push_back(options_.comm_hook(*group_, view));
+    return;
+  }
+  bucket.SetTrouble(trouble);
+  if (bucket.low_precision()) bucket.gradients().div_(divisor_);
+  works_.push_back(group_->AllReduce(bucket.wire()));
+}
+
+void Reducer::LaunchReport(bool trouble) {
+  at::Tensor local = report_.device().is_cpu() ? report_ : report_.cpu();
+  int32_t* entries = local.data_ptr<int32_t>();
+  entries[0] = trouble ? 1 : 0;
+  if (options_.find_unused_parameters) std::copy(used_.begin(), used_.end(), entries + 1);
+  if (!report_.device().is_cpu()) report_.copy_(local);
+  report_work_ = group_->AllReduce(report_);
+}
+
+void Reducer::Finish(Outcome outcome) {
+  const std::string missing = outcome == Outcome::kMissing ? MissingGradients() : "";
+  const std::vector<int> arrival = arrival_;
+  bool trouble = false;
+  try {
+    trouble = WaitForBuckets();
+    if (HasReport() && WaitForReport()) trouble = true;
+  } catch (...) {
+    ResetRound();
+    throw;
+  }
+  for (size_t i = 0; i < tensors_.size() && !options_.find_unused_parameters; ++i) {
+    if (keep_undefined_[i] != 0) tensors_[i].mutable_grad() = places_[i].slot;
+  }
+  ResetRound();
+  std::fill(used_.begin(), used_.end(), 0);
+  std::fill(reachable_.begin(), reachable_.end(), 0);
+  outputs_known_ = false;
+  if (trouble) {
+    AgreeOnTrouble(outcome, missing);
+  } else if (!rebuilt_ && !options_.find_unused_parameters) {
+    rebuilt_ = true;
+    arrival_ = arrival;
+    RebuildInOrderOfArrival();
+  }
+}
+
+bool Reducer::WaitForBuckets() {
+  bool trouble = false;
+  for (size_t b = 0; b < works_.size(); ++b) {
+    if (works_[b] != nullptr) works_[b]->Wait();
+    if (options_.comm_hook) continue;
+    Bucket& bucket = buckets_[b];
+    if (bucket.ReadTrouble()) trouble = true;
+    if (!bucket.low_precision() && divisor_ != 1) bucket.gradients().div_(divisor_);
+  }
+  return trouble;
+}
+
+bool Reducer::WaitForReport() {
+  report_work_->Wait();
+  const at::Tensor sums = report_.cpu();
+  const int32_t* entries = sums.data_ptr<int32_t>();
+  if (!options_.find_unused_parameters) return entries[0] != 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const bool used_somewhere = entries[i + 1] != 0;
+    const at::Tensor& slot = places_[i].slot;
+    if (used_somewhere && keep_undefined_[i] != 0) tensors_[i].mutable_grad() = slot;
+    if (!used_somewhere && kept_[i].defined()) slot.copy_(kept_[i]);
+  }
+  return entries[0] != 0;
+}
+
+std::string Reducer::MissingGradients() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (ready_[i] == 0) names.push_back(parameters_[i].name);
+  }
+  return Quoted(names);
+}
+
+void Reducer::AgreeOnTrouble(Outcome outcome, const std::string& missing) {
+  if (AllRanks(*group_, outcome == Outcome::kAborted)) {
+    LogWarning(
+        "backward failed on every rank; its gradients are void, call zero_grad before the next");
+    return;
+  }
+  absl::Status local;
+  if (outcome == Outcome::kMissing) {
+    local = absl::FailedPreconditionError(absl::StrCat(
+        "no gradient for ", missing,
+        "; leave what does not take part in the loss out of the module, set requires_grad(false), "
+        "or pass find_unused_parameters"));
+  } else if (outcome == Outcome::kAborted) {
+    local = absl::AbortedError("backward failed there");
+  }
+  const absl::Status agreed = AgreeOnStatus(*group_, local);
+  throw GradientError(absl::StrCat("the gradients of the last backward were not averaged: ",
+                                   std::string(agreed.message())));
+}
+
+void Reducer::RebuildInOrderOfArrival() {
+  std::vector<int> order = std::exchange(arrival_, {});
+  std::vector<char> listed(tensors_.size(), 0);
+  for (int i : order) listed[i] = 1;
+  for (int i : plan_order_) {
+    if (listed[i] == 0) order.push_back(i);  // nothing arrived on a rank that shadows in a Join
+  }
+  at::Tensor agreed = group_->Allocate(static_cast<int64_t>(order.size()), at::kInt);
+  at::Tensor local = agreed.cpu();
+  std::copy(order.begin(), order.end(), local.data_ptr<int32_t>());
+  agreed.copy_(local);
+  group_->Broadcast(agreed, 0)->Wait();
+  local = agreed.cpu();
+  order.assign(local.data_ptr<int32_t>(), local.data_ptr<int32_t>() + order.size());
+  if (PlanBuckets(items_, order, options_.limits) == plan()) return;
+
+  const std::vector<Place> old = places_;
+  MakeBuckets(order);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    at::Tensor& grad = tensors_[i].mutable_grad();
+    if (!grad.defined() || !SameMemory(grad, old[i].slot)) continue;
+    places_[i].slot.copy_(grad);
+    grad = places_[i].slot;
+  }
+  ResetRound();
+}
+
+}  // namespace medfusion
