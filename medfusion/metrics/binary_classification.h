@@ -13,8 +13,8 @@ namespace medfusion {
 
 struct BinaryClassificationOptions {
   ScoreKind kind = ScoreKind::kProbability;
-  // A probability, strictly between 0 and 1, whatever the kind: logits are compared with log(t / (1
-  // - t)).
+  // A probability, strictly between 0 and 1, whatever the kind: a threshold t on logits compares
+  // them with log(t / (1 - t)).
   double threshold = 0.5;
 };
 

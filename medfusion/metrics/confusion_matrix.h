@@ -1,5 +1,4 @@
-// Counts of (label, prediction) pairs over any number of classes, and the rates that follow from
-// them.
+// Counts of (label, prediction) pairs over any number of classes, and the rates that follow.
 #ifndef MEDFUSION_METRICS_CONFUSION_MATRIX_H_
 #define MEDFUSION_METRICS_CONFUSION_MATRIX_H_
 

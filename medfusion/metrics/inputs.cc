@@ -65,16 +65,21 @@ absl::StatusOr<at::Tensor> ReadClasses(const at::Tensor& predictions, const at::
         absl::StrCat("predictions are ", Kind(predictions), "; expected floating-point scores [",
                      absl::StrJoin(expected, ", "), "] or integer classes ", Shape(labels)));
   }
-  if (const int64_t nan = predictions.isnan().sum().item<int64_t>(); nan > 0) {
-    return NotANumberError(nan, predictions.numel());
+  // NaN is the largest of any numbers to max, as it is to argmax.
+  if (predictions.numel() > 0 && predictions.max().isnan().item<bool>()) {
+    return NotANumberError(predictions.isnan().sum().item<int64_t>(), predictions.numel());
   }
   return predictions.argmax(1);
 }
 
 // InvalidArgument for the first of `classes` that is not in 0..num_classes-1.
 absl::Status CheckClasses(const at::Tensor& classes, std::string_view what, int64_t num_classes) {
+  if (classes.numel() == 0) return absl::OkStatus();
+  const auto [least, greatest] = classes.aminmax();
+  if (least.item<int64_t>() >= 0 && greatest.item<int64_t>() < num_classes) {
+    return absl::OkStatus();
+  }
   const at::Tensor wrong = classes.lt(0).logical_or(classes.ge(num_classes)).nonzero();
-  if (wrong.numel() == 0) return absl::OkStatus();
   const int64_t first = wrong[0].item<int64_t>();
   return absl::InvalidArgumentError(
       absl::StrCat(wrong.size(0), " of ", classes.numel(), " ", std::string(what),

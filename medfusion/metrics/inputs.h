@@ -1,5 +1,4 @@
-// Reads predictions and labels out of tensors, and says exactly what is wrong with those it cannot
-// read.
+// Reads predictions and labels out of tensors, or says what is wrong with them.
 #ifndef MEDFUSION_METRICS_INPUTS_H_
 #define MEDFUSION_METRICS_INPUTS_H_
 
@@ -20,8 +19,8 @@ namespace medfusion {
 // Any shape, any real dtype, flattened. NaN passes.
 absl::StatusOr<std::vector<double>> ReadNumbers(const at::Tensor& values);
 
-// One number per sample that grows with the evidence for the positive class, from scores [N], [N,
-// 1] or [N, 2] as ScoreKind says. NaN is an error that tells how many there are.
+// One number per sample that grows with the evidence for the positive class, from scores
+// [N], [N, 1] or [N, 2] as ScoreKind says. NaN is an error that tells how many there are.
 absl::StatusOr<std::vector<double>> ReadPositiveScores(const at::Tensor& scores, ScoreKind kind);
 
 // The class of each sample, 0..num_classes-1, from labels [N] or [N, 1] of any integer, bool or

@@ -1,5 +1,4 @@
-// Running means, sums and rates of numbers that training makes anyway: losses, norms, sample
-// counts.
+// Running means, sums and rates of numbers that training makes: losses, norms, sample counts.
 #ifndef MEDFUSION_METRICS_METERS_H_
 #define MEDFUSION_METRICS_METERS_H_
 

@@ -1,5 +1,4 @@
-// What every metric is: local counts, a state that adds up over ranks, and results that may be
-// undefined.
+// What every metric is: a state that adds up over ranks, and results that may be undefined.
 #ifndef MEDFUSION_METRICS_METRIC_H_
 #define MEDFUSION_METRICS_METRIC_H_
 

@@ -28,9 +28,8 @@ class ProcessGroup;
 // Keys may be given in any order; no keys at all are fine when no rank has any. The same error on
 // every rank:
 //   InvalidArgument     ranks differ in keys, types, shapes or reductions, each of which is named
-//   with its ranks; a
-//                       weight is negative, infinite or NaN; an option names a key that is not
-//                       there; a tensor is undefined or complex
+//                       with its ranks; a weight is negative, infinite or NaN; an option names a
+//                       key that is not there; a tensor is undefined, complex or sparse
 //   FailedPrecondition  every rank's weight is 0 and a mean is asked for
 //   OutOfRange          a sum of integers passes 64 bits
 //   Internal            the network failed

@@ -1,5 +1,4 @@
-// Dice and IoU of segmentations: per case, as clinical papers report them, and pooled over all
-// pixels.
+// Dice and IoU of segmentations: per case, as clinical papers report them, and pooled.
 #ifndef MEDFUSION_METRICS_SEGMENTATION_H_
 #define MEDFUSION_METRICS_SEGMENTATION_H_
 
