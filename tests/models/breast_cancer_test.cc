@@ -49,13 +49,12 @@ double TrainAndTest(const TabularDataset& raw, uint64_t split_seed, uint64_t see
   torch::manual_seed(seed);
   FusionClassifierOptions options;
   options.groups = GroupColumns(Groups(raw));
-  options.head_dropout = 0.1;
   FusionClassifier model(options);
   torch::optim::AdamW optimizer(model->parameters(),
-                                torch::optim::AdamWOptions(3e-3).weight_decay(1e-2));
+                                torch::optim::AdamWOptions(2e-3).weight_decay(1));
   std::mt19937_64 generator(seed);
   std::vector<size_t> order = split.train;
-  for (int epoch = 0; epoch < 30; ++epoch) {
+  for (int epoch = 0; epoch < 10; ++epoch) {
     Shuffle(order, generator);
     size_t next = 0;
     BatchLoader loader(
@@ -93,7 +92,10 @@ TEST(BreastCancerTest, TheTableHoldsWhatItsSourceSays) {
 
 TEST(BreastCancerTest, FusionReachesAnAurocOf98PercentOnTheTestPart) {
   torch::set_num_threads(1);
-  EXPECT_GE(TrainAndTest(Load(), 0, 0), 0.98);
+  const TabularDataset dataset = Load();
+  for (const uint64_t seed : {0, 1, 2}) {
+    EXPECT_GE(TrainAndTest(dataset, seed, seed), 0.98) << "seed " << seed;
+  }
 }
 
 TEST(BreastCancerTest, TrainingIsReproducible) {
