@@ -13,8 +13,9 @@ local_repository of medfusion and `omit = ["com_google_absl"]` here.
 load("//third_party/cuda:repo.bzl", "cuda_repository")
 load("//third_party/libtorch:repo.bzl", "libtorch_repository")
 load("//third_party/nccl:repo.bzl", "nccl_repository")
-load("//third_party/system:repo.bzl", "system_repository")
 load("//third_party/system:libraries.bzl", "SYSTEM_LIBRARIES")
+load("//third_party/system:repo.bzl", "system_repository")
+load("//third_party/torch_python:repo.bzl", "torch_python_repository")
 
 def _missing(name, omit):
     return name not in omit and not native.existing_rule(name)
@@ -51,6 +52,10 @@ def medfusion_deps(omit = []):
         cuda_repository(name = "cuda")
     if _missing("nccl", omit):
         nccl_repository(name = "nccl")
+
+    # And this one only by tests tagged "interop".
+    if _missing("torch_python", omit):
+        torch_python_repository(name = "torch_python")
     for name, library in SYSTEM_LIBRARIES.items():
         if _missing(name, omit):
             system_repository(name = name, **library)
