@@ -13,6 +13,7 @@ import urllib.parse
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BAZEL = os.path.join(ROOT, "tools", "bazel")
+DOWNSTREAM = os.path.join(ROOT, "tests", "downstream")
 STEP_TIMEOUT_S = 45 * 60
 LOG_TAIL_LINES = 80
 BAZEL_OPTIONS = ["--keep_going", "--color=no", "--curses=no", "--show_progress_rate_limit=60", "--test_output=summary"]
@@ -23,7 +24,9 @@ STEPS = [
     ("format", ROOT, [os.path.join(ROOT, "tools", "format"), "--check"]),
     ("test", ROOT, [BAZEL, "test", "//..."]),
     ("test-ci", ROOT, [BAZEL, "test", "--config=ci", "//..."]),
+    ("dependencies", ROOT, [os.path.join(ROOT, "tools", "check_dependencies")]),
     ("nccl", ROOT, [BAZEL, "build", "--config=nccl", "//..."]),
+    ("downstream", DOWNSTREAM, [BAZEL, "test", "//..."]),
 ]
 
 
