@@ -52,8 +52,6 @@ void Bucket::SetTrouble(bool trouble) {
   status_.fill_(trouble ? 1 : 0);
 }
 
-bool Bucket::ReadTrouble() const { return status_.item<float>() != 0; }
-
 bool SameMemory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) ||
          (a.layout() == at::kStrided && a.is_alias_of(b) &&

@@ -41,8 +41,8 @@ class Bucket {
   bool low_precision() const;
 
   void SetTrouble(bool trouble);
-  // After the reduction: whether any rank had trouble. Waits for the device.
-  bool ReadTrouble() const;
+  // [1]. After the reduction: not 0 when any rank had trouble.
+  const at::Tensor& status() const { return status_; }
 
  private:
   std::vector<int> members_;

@@ -28,7 +28,7 @@ namespace medfusion {
 // specialisation everything still works; unused parameters are then found at the end of backward
 // instead of its beginning, which overlaps less. A specialisation must name every tensor that the
 // loss may use.
-template <typename T>
+template <typename T, typename = void>
 struct OutputTensors {};
 
 template <typename T, typename = void>
@@ -83,40 +83,35 @@ struct OutputTensors<at::Tensor> {
 };
 
 template <typename T>
-struct OutputTensors<std::optional<T>> {
-  template <typename Check = output_tensors_internal::IfKnown<T>>
+struct OutputTensors<std::optional<T>, output_tensors_internal::IfKnown<T>> {
   static void Collect(const std::optional<T>& value, std::vector<at::Tensor>& tensors) {
     if (value.has_value()) OutputTensors<T>::Collect(*value, tensors);
   }
 };
 
 template <typename T, typename A>
-struct OutputTensors<std::vector<T, A>> {
-  template <typename Check = output_tensors_internal::IfKnown<T>>
+struct OutputTensors<std::vector<T, A>, output_tensors_internal::IfKnown<T>> {
   static void Collect(const std::vector<T, A>& range, std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectRange(range, tensors);
   }
 };
 
 template <typename T, size_t n>
-struct OutputTensors<std::array<T, n>> {
-  template <typename Check = output_tensors_internal::IfKnown<T>>
+struct OutputTensors<std::array<T, n>, output_tensors_internal::IfKnown<T>> {
   static void Collect(const std::array<T, n>& range, std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectRange(range, tensors);
   }
 };
 
 template <typename K, typename V, typename... Rest>
-struct OutputTensors<std::map<K, V, Rest...>> {
-  template <typename Check = output_tensors_internal::IfKnown<V>>
+struct OutputTensors<std::map<K, V, Rest...>, output_tensors_internal::IfKnown<V>> {
   static void Collect(const std::map<K, V, Rest...>& map, std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectValues(map, tensors);
   }
 };
 
 template <typename K, typename V, typename... Rest>
-struct OutputTensors<std::unordered_map<K, V, Rest...>> {
-  template <typename Check = output_tensors_internal::IfKnown<V>>
+struct OutputTensors<std::unordered_map<K, V, Rest...>, output_tensors_internal::IfKnown<V>> {
   static void Collect(const std::unordered_map<K, V, Rest...>& map,
                       std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectValues(map, tensors);
@@ -124,16 +119,15 @@ struct OutputTensors<std::unordered_map<K, V, Rest...>> {
 };
 
 template <typename... T>
-struct OutputTensors<std::tuple<T...>> {
-  template <typename Check = output_tensors_internal::IfKnown<std::decay_t<T>...>>
+struct OutputTensors<std::tuple<T...>, output_tensors_internal::IfKnown<std::decay_t<T>...>> {
   static void Collect(const std::tuple<T...>& tuple, std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectTuple(tuple, tensors);
   }
 };
 
 template <typename A, typename B>
-struct OutputTensors<std::pair<A, B>> {
-  template <typename Check = output_tensors_internal::IfKnown<std::decay_t<A>, std::decay_t<B>>>
+struct OutputTensors<std::pair<A, B>,
+                     output_tensors_internal::IfKnown<std::decay_t<A>, std::decay_t<B>>> {
   static void Collect(const std::pair<A, B>& pair, std::vector<at::Tensor>& tensors) {
     output_tensors_internal::CollectTuple(pair, tensors);
   }

@@ -1,7 +1,8 @@
 #include "medfusion/ddp/reducer.h"
 
+#include <ATen/ops/cat.h>
+#include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -99,10 +100,12 @@ void Reducer::MarkOutputs(std::span<const at::Tensor> outputs) {
   outputs_known_ = true;
 }
 
+// See Note [Late status].
 void Reducer::BeginForward() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!active_) return;
   c10::AutoGradMode no_grad(false);
+  if (late_status_.Take()) AgreeOnTrouble(Outcome::kComplete, "");
+  if (!active_) return;
   Outcome outcome = Outcome::kComplete;
   if (next_bucket_ < static_cast<int>(buckets_.size())) {
     outcome = end_queued_ ? Outcome::kAborted : Outcome::kMissing;
@@ -278,10 +281,9 @@ void Reducer::LaunchReport(bool trouble) {
 void Reducer::Finish(Outcome outcome) {
   const std::string missing = outcome == Outcome::kMissing ? MissingGradients() : "";
   const std::vector<int> arrival = arrival_;
-  bool trouble = false;
   try {
-    trouble = WaitForBuckets();
-    if (HasReport() && WaitForReport()) trouble = true;
+    WaitForBuckets();
+    if (HasReport()) WaitForReport();
   } catch (...) {
     ResetRound();
     throw;
@@ -293,7 +295,7 @@ void Reducer::Finish(Outcome outcome) {
   std::fill(used_.begin(), used_.end(), 0);
   std::fill(reachable_.begin(), reachable_.end(), 0);
   outputs_known_ = false;
-  if (trouble) {
+  if (TroubleAnywhere(outcome)) {
     AgreeOnTrouble(outcome, missing);
   } else if (!rebuilt_ && !options_.find_unused_parameters) {
     rebuilt_ = true;
@@ -302,30 +304,43 @@ void Reducer::Finish(Outcome outcome) {
   }
 }
 
-bool Reducer::WaitForBuckets() {
-  bool trouble = false;
+void Reducer::WaitForBuckets() {
   for (size_t b = 0; b < works_.size(); ++b) {
     if (works_[b] != nullptr) works_[b]->Wait();
-    if (options_.comm_hook) continue;
-    Bucket& bucket = buckets_[b];
-    if (bucket.ReadTrouble()) trouble = true;
-    if (!bucket.low_precision() && divisor_ != 1) bucket.gradients().div_(divisor_);
+    const Bucket& bucket = buckets_[b];
+    if (options_.comm_hook || bucket.low_precision() || divisor_ == 1) continue;
+    bucket.gradients().div_(divisor_);
   }
-  return trouble;
 }
 
-bool Reducer::WaitForReport() {
+void Reducer::WaitForReport() {
   report_work_->Wait();
+  if (!options_.find_unused_parameters) return;
   const at::Tensor sums = report_.cpu();
-  const int32_t* entries = sums.data_ptr<int32_t>();
-  if (!options_.find_unused_parameters) return entries[0] != 0;
+  const int32_t* users = sums.data_ptr<int32_t>() + 1;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const bool used_somewhere = entries[i + 1] != 0;
     const at::Tensor& slot = places_[i].slot;
-    if (used_somewhere && keep_undefined_[i] != 0) tensors_[i].mutable_grad() = slot;
-    if (!used_somewhere && kept_[i].defined()) slot.copy_(kept_[i]);
+    if (users[i] != 0 && keep_undefined_[i] != 0) tensors_[i].mutable_grad() = slot;
+    if (users[i] == 0 && kept_[i].defined()) slot.copy_(kept_[i]);
   }
-  return entries[0] != 0;
+}
+
+bool Reducer::TroubleAnywhere(Outcome outcome) {
+  std::vector<at::Tensor> numbers;
+  if (HasReport()) {
+    numbers.push_back(report_.narrow(0, 0, 1));
+  } else {
+    for (const Bucket& bucket : buckets_) numbers.push_back(bucket.status());
+  }
+  if (outcome != Outcome::kComplete) return true;
+  // The first round ends with a decision that is not to be put off.
+  if (numbers.front().device().is_cpu() || !rebuilt_) {
+    return std::any_of(numbers.begin(), numbers.end(),
+                       [](const at::Tensor& number) { return number.item<float>() != 0; });
+  }
+  for (at::Tensor& number : numbers) number = number.to(at::kFloat);
+  late_status_.Record(at::cat(numbers));
+  return false;
 }
 
 std::string Reducer::MissingGradients() const {

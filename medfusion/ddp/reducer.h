@@ -17,6 +17,7 @@
 #include "medfusion/ddp/bucket.h"
 #include "medfusion/ddp/bucket_plan.h"
 #include "medfusion/ddp/comm_hook.h"
+#include "medfusion/ddp/late_status.h"
 #include "medfusion/ddp/unused_parameters.h"
 #include "medfusion/distributed/process_group.h"
 
@@ -106,8 +107,9 @@ class Reducer {
   void Launch(int bucket, bool trouble);
   void LaunchReport(bool trouble);
   void Finish(Outcome outcome);
-  bool WaitForBuckets();
-  bool WaitForReport();
+  void WaitForBuckets();
+  void WaitForReport();
+  bool TroubleAnywhere(Outcome outcome);
   void ResetRound();
   [[nodiscard]] std::string MissingGradients() const;
   void AgreeOnTrouble(Outcome outcome, const std::string& missing);
@@ -145,6 +147,7 @@ class Reducer {
   std::vector<WorkPtr> works_;        // by bucket sent
   at::Tensor report_;                 // [trouble, then used_ if asked for], summed over the ranks
   WorkPtr report_work_;
+  LateStatus late_status_;  // of the round before
 };
 
 }  // namespace medfusion

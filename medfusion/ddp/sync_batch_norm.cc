@@ -85,9 +85,13 @@ struct GroupHolder : torch::CustomClassHolder {
 class SyncBatchNormFunction : public torch::autograd::Function<SyncBatchNormFunction> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight, const at::Tensor& bias,
+                            const std::optional<at::Tensor>& weight_or_none,
+                            const std::optional<at::Tensor>& bias_or_none,
                             const std::shared_ptr<ProcessGroup>& group, const Statistics& joint,
                             double eps) {
+    // Undefined tensors are not taken by Function, empty optionals are.
+    const at::Tensor weight = weight_or_none.value_or(at::Tensor());
+    const at::Tensor bias = bias_or_none.value_or(at::Tensor());
     const at::Tensor inverse = (joint.variance + eps).rsqrt();
     const at::Tensor centred = input - PerChannel(joint.mean, input);
     at::Tensor output = centred * PerChannel(inverse, input);
@@ -138,8 +142,8 @@ void UpdateRunning(const at::Tensor& running, const at::Tensor& value, double mo
   target.mul_(1 - momentum).add_(value.to(target.scalar_type()), momentum);
 }
 
-at::Tensor OrUndefined(const std::optional<at::Tensor>& tensor) {
-  return tensor.value_or(at::Tensor());
+std::optional<at::Tensor> OrNone(const std::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? tensor : std::nullopt;
 }
 
 at::Tensor InterceptedBatchNorm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
@@ -203,8 +207,7 @@ at::Tensor SyncBatchNorm(const std::shared_ptr<ProcessGroup>& group, const at::T
   if (running_var && running_var->defined()) {
     UpdateRunning(*running_var, joint.variance * (joint.count / (joint.count - 1)), momentum);
   }
-  return SyncBatchNormFunction::apply(input, OrUndefined(weight), OrUndefined(bias), group, joint,
-                                      eps);
+  return SyncBatchNormFunction::apply(input, OrNone(weight), OrNone(bias), group, joint, eps);
 }
 
 struct SyncBatchNormScope::State {
