@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <random>
 
 namespace medfusion {
 namespace {
@@ -123,6 +124,42 @@ TEST(CsvTest, BlankLinesDoNotCountAsAnOpenCell) {
   const auto table = ParseCsv("a\n" + std::string(200000, '\n') + "1\n", "x.csv", options);
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->Place(0), "x.csv:200002");
+}
+
+TEST(CsvTest, DamagedTextsGiveAWholeTableOrAnErrorThatNamesTheFile) {
+  const std::string sound = "a,b,c\n1,\"x\"\"y\",3\r\n,z,4e5\n\"6\",\"q\nr\",7\n";
+  const std::string_view bytes("\",\r\n\t \0a1\xef\xbb\xbf.e+-", 16);
+  std::mt19937_64 generator(1);
+  size_t tables = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = sound;
+    for (size_t damage = generator() % 8; damage > 0 && !text.empty(); --damage) {
+      const size_t at = generator() % text.size();
+      const char byte = bytes[generator() % bytes.size()];
+      switch (generator() % 3) {
+        case 0:
+          text.insert(at, 1, byte);
+          break;
+        case 1:
+          text.erase(at, 1 + generator() % 3);
+          break;
+        default:
+          text[at] = byte;
+      }
+    }
+    CsvOptions options = {.text_columns = {"b"}};
+    options.limits.max_cell_bytes = 1 + generator() % 6;
+    options.limits.max_columns = 1 + generator() % 5;
+    const auto table = ParseCsv(text, "x.csv", options);
+    if (!table.ok()) {
+      ASSERT_THAT(std::string(table.status().message()), StartsWith("x.csv:"));
+      continue;
+    }
+    ++tables;
+    ASSERT_GT(table->rows(), 0u);
+    for (const Column& column : table->columns()) ASSERT_EQ(column.size(), table->rows());
+  }
+  EXPECT_GT(tables, 100u);
 }
 
 TEST(CsvTest, FilesThatCannotBeReadAreNamed) {

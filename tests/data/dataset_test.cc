@@ -9,12 +9,14 @@
 #include "medfusion/data/csv.h"
 #include "medfusion/data/standardizer.h"
 #include "medfusion/data/tabular_dataset.h"
+#include "medfusion/sampler/distributed_sampler.h"
 
 namespace medfusion {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -134,6 +136,27 @@ TEST(BatchLoaderTest, YieldsWhatTheSourceSays) {
   EXPECT_FALSE(loader.Next().has_value());
   EXPECT_THROW(BatchLoader(source, *dataset, 0), std::invalid_argument);
   EXPECT_THROW(BatchLoader(nullptr, *dataset, 1), std::invalid_argument);
+}
+
+TEST(BatchLoaderTest, ReadsEachRanksShareFromADistributedSampler) {
+  const auto dataset = TabularDataset::Create(Read("a,y\n1,M\n2,B\n3,M\n4,B\n5,M\n6,B\n"),
+                                              {.target = "y", .positive_class = "M"});
+  std::vector<size_t> seen;
+  for (const int64_t rank : {0, 1}) {
+    DistributedSampler sampler(static_cast<int64_t>(dataset->size()), 2, rank);
+    sampler.SetEpoch(1);
+    BatchLoader loader([&](size_t batch_size) { return sampler.Next(batch_size); }, *dataset, 2);
+    size_t batches = 0;
+    while (const auto batch = loader.Next()) {
+      ++batches;
+      for (size_t i = 0; i < batch->indices.size(); ++i) {
+        EXPECT_EQ(batch->features[i][0].item<float>(), batch->indices[i] + 1);
+      }
+      seen.insert(seen.end(), batch->indices.begin(), batch->indices.end());
+    }
+    EXPECT_EQ(batches, 2u);
+  }
+  EXPECT_THAT(seen, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST(StandardizerTest, UsesTheStatisticsOfTheTrainingRowsAlone) {
