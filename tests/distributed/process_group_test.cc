@@ -253,6 +253,22 @@ TEST(ProcessGroupTest, ASubgroupsWaitEndsAtTheTimeoutToo) {
   EXPECT_EQ(errors[1], "");
 }
 
+TEST(ProcessGroupTest, ASubgroupThatIsNotCompleteEndsAtTheTimeout) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto errors = RunRanksThatMayFail(
+      3,
+      [](ProcessGroup& group) {
+        const std::vector<int> all = {0, 1, 2};
+        if (group.rank() != 1) group.NewGroup(all);
+      },
+      ShortTimeout(1000));
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(errors[rank], HasSubstr("forming the group on group 'test/0:0,1,2'"));
+    EXPECT_THAT(errors[rank], HasSubstr("no sign of life from rank 1"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+}
+
 TEST(ProcessGroupTest, AFailedGroupRefusesFurtherCalls) {
   const auto errors = RunRanksThatMayFail(
       2,
