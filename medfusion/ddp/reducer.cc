@@ -1,33 +1,21 @@
 #include "medfusion/ddp/reducer.h"
 
 #include <ATen/ops/cat.h>
-#include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <utility>
 
-#include "medfusion/base/log.h"
 #include "medfusion/ddp/gradient_hook.h"
-#include "medfusion/distributed/agreement.h"
 
 namespace medfusion {
 namespace {
 
-// Enough to see what is wrong without a page of text.
-constexpr size_t kNamesInMessages = 20;
-
-std::string Quoted(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kNamesInMessages);
-  std::string text;
-  for (size_t i = 0; i < shown; ++i) {
-    absl::StrAppend(&text, i == 0 ? "'" : ", '", names[i], "'");
-  }
-  if (shown < names.size()) absl::StrAppend(&text, " and ", names.size() - shown, " more");
-  return text;
+std::vector<at::Tensor> TensorsOf(const std::vector<ReducerParameter>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const ReducerParameter& parameter : parameters) tensors.push_back(parameter.tensor);
+  return tensors;
 }
 
 }  // namespace
@@ -37,22 +25,12 @@ Reducer::Reducer(std::shared_ptr<ProcessGroup> group, std::vector<ReducerParamet
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(options),
+      buckets_(group_, TensorsOf(parameters_), options_.limits),
+      tensors_(buckets_.parameters()),
       divisor_(group_->size()) {
-  std::map<std::pair<at::ScalarType, std::string>, int> kinds;
-  for (const ReducerParameter& parameter : parameters_) {
-    const at::Tensor& tensor = parameter.tensor;
-    const int kind = kinds
-                         .try_emplace({tensor.scalar_type(), tensor.device().str()},
-                                      static_cast<int>(kinds.size()))
-                         .first->second;
-    index_[tensor.unsafeGetTensorImpl()] = static_cast<int>(tensors_.size());
-    items_.push_back({tensor.numel(), static_cast<int64_t>(tensor.element_size()), kind});
-    tensors_.push_back(tensor);
+  for (const at::Tensor& tensor : tensors_) {
+    index_.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(index_.size()));
   }
-  // Backward meets the last registered parameters first, as a rule: the best guess before a step.
-  std::vector<int> order(tensors_.size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  MakeBuckets(order);
   const size_t size = tensors_.size();
   reachable_.assign(size, 0);
   used_.assign(size, 0);
@@ -75,25 +53,6 @@ Reducer::~Reducer() {
   for (const at::Tensor& tensor : tensors_) ClearGradientHook(tensor);
 }
 
-std::vector<std::vector<int>> Reducer::plan() const {
-  std::vector<std::vector<int>> plan;
-  for (const Bucket& bucket : buckets_) plan.push_back(bucket.members());
-  return plan;
-}
-
-void Reducer::MakeBuckets(const std::vector<int>& order) {
-  plan_order_ = order;
-  buckets_.clear();
-  places_.resize(tensors_.size());
-  for (std::vector<int>& members : PlanBuckets(items_, order, options_.limits)) {
-    const int number = static_cast<int>(buckets_.size());
-    const Bucket& bucket = buckets_.emplace_back(*group_, std::move(members), items_, tensors_);
-    for (size_t k = 0; k < bucket.members().size(); ++k) {
-      places_[bucket.members()[k]] = {number, bucket.slots()[k]};
-    }
-  }
-}
-
 void Reducer::MarkOutputs(std::span<const at::Tensor> outputs) {
   if (!options_.find_unused_parameters) return;
   MarkReachable(outputs, index_, reachable_);
@@ -104,11 +63,11 @@ void Reducer::MarkOutputs(std::span<const at::Tensor> outputs) {
 void Reducer::BeginForward() {
   const std::lock_guard<std::mutex> lock(mutex_);
   c10::AutoGradMode no_grad(false);
-  if (late_status_.Take()) AgreeOnTrouble(Outcome::kComplete, "");
+  if (late_status_.Take()) AgreeOnTrouble(*group_, RoundOutcome::kComplete, "");
   if (!active_) return;
-  Outcome outcome = Outcome::kComplete;
-  if (next_bucket_ < static_cast<int>(buckets_.size())) {
-    outcome = end_queued_ ? Outcome::kAborted : Outcome::kMissing;
+  RoundOutcome outcome = RoundOutcome::kComplete;
+  if (next_bucket_ < buckets_.size()) {
+    outcome = end_queued_ ? RoundOutcome::kAborted : RoundOutcome::kMissing;
     LaunchReadyBuckets(/*trouble=*/true);
   }
   Finish(outcome);
@@ -179,7 +138,7 @@ void Reducer::OnBackwardEnd() {
     LaunchReadyBuckets(/*trouble=*/false);
   }
   // Otherwise a second backward, of another loss, may bring the rest.
-  if (next_bucket_ == static_cast<int>(buckets_.size())) Finish(Outcome::kComplete);
+  if (next_bucket_ == buckets_.size()) Finish(RoundOutcome::kComplete);
 }
 
 void Reducer::BeginRound() {
@@ -196,8 +155,8 @@ void Reducer::ResetRound() {
   std::fill(kept_.begin(), kept_.end(), at::Tensor());
   arrival_.clear();
   pending_.clear();
-  for (const Bucket& bucket : buckets_) {
-    pending_.push_back(static_cast<int>(bucket.members().size()));
+  for (int b = 0; b < buckets_.size(); ++b) {
+    pending_.push_back(static_cast<int>(buckets_[b].members().size()));
   }
   next_bucket_ = 0;
   works_.clear();
@@ -205,16 +164,13 @@ void Reducer::ResetRound() {
 }
 
 void Reducer::MarkReady(int index, bool contributes) {
-  at::Tensor& grad = tensors_[index].mutable_grad();
-  const Place& place = places_[index];
-  if (!contributes) {
-    place.slot.zero_();
-  } else if (!SameMemory(grad, place.slot)) {
-    place.slot.copy_(grad);
-    grad = place.slot;
+  if (contributes) {
+    buckets_.Adopt(index);
+  } else {
+    buckets_.SlotOf(index).zero_();
   }
   ready_[index] = 1;
-  --pending_[place.bucket];
+  --pending_[buckets_.BucketOf(index)];
 }
 
 void Reducer::MarkUnused(int index) {
@@ -237,14 +193,14 @@ void Reducer::Shadow(bool keep_gradients) {
     keep_undefined_[i] = !defined && keep_gradients ? 1 : 0;
   }
   LaunchReadyBuckets(/*trouble=*/false);
-  Finish(Outcome::kComplete);
+  Finish(RoundOutcome::kComplete);
 }
 
 // Note [Order of buckets]
 // Collectives pair up by their order, so bucket i+1 is never sent before bucket i, whatever becomes
 // ready first on this rank.
 void Reducer::LaunchReadyBuckets(bool trouble) {
-  const int count = static_cast<int>(buckets_.size());
+  const int count = buckets_.size();
   while (next_bucket_ < count && (trouble || pending_[next_bucket_] == 0)) {
     Launch(next_bucket_++, trouble);
   }
@@ -254,11 +210,7 @@ void Reducer::LaunchReadyBuckets(bool trouble) {
 void Reducer::Launch(int number, bool trouble) {
   Bucket& bucket = buckets_[number];
   if (options_.comm_hook) {
-    GradBucket view{number,
-                    number + 1 == static_cast<int>(buckets_.size()),
-                    bucket.gradients(),
-                    bucket.slots(),
-                    {},
+    GradBucket view{number,  number + 1 == buckets_.size(), bucket.gradients(), bucket.slots(), {},
                     divisor_};
     for (int member : bucket.members()) view.names.push_back(parameters_[member].name);
     works_.push_back(options_.comm_hook(*group_, view));
@@ -278,8 +230,8 @@ void Reducer::LaunchReport(bool trouble) {
   report_work_ = group_->AllReduce(report_);
 }
 
-void Reducer::Finish(Outcome outcome) {
-  const std::string missing = outcome == Outcome::kMissing ? MissingGradients() : "";
+void Reducer::Finish(RoundOutcome outcome) {
+  const std::string missing = outcome == RoundOutcome::kMissing ? MissingGradients() : "";
   const std::vector<int> arrival = arrival_;
   try {
     WaitForBuckets();
@@ -289,25 +241,24 @@ void Reducer::Finish(Outcome outcome) {
     throw;
   }
   for (size_t i = 0; i < tensors_.size() && !options_.find_unused_parameters; ++i) {
-    if (keep_undefined_[i] != 0) tensors_[i].mutable_grad() = places_[i].slot;
+    if (keep_undefined_[i] != 0) buckets_.PointGradAtSlot(static_cast<int>(i));
   }
   ResetRound();
   std::fill(used_.begin(), used_.end(), 0);
   std::fill(reachable_.begin(), reachable_.end(), 0);
   outputs_known_ = false;
   if (TroubleAnywhere(outcome)) {
-    AgreeOnTrouble(outcome, missing);
+    AgreeOnTrouble(*group_, outcome, missing);
   } else if (!rebuilt_ && !options_.find_unused_parameters) {
     rebuilt_ = true;
-    arrival_ = arrival;
-    RebuildInOrderOfArrival();
+    RebuildInOrderOfArrival(arrival);
   }
 }
 
 void Reducer::WaitForBuckets() {
   for (size_t b = 0; b < works_.size(); ++b) {
     if (works_[b] != nullptr) works_[b]->Wait();
-    const Bucket& bucket = buckets_[b];
+    const Bucket& bucket = buckets_[static_cast<int>(b)];
     if (options_.comm_hook || bucket.low_precision() || divisor_ == 1) continue;
     bucket.gradients().div_(divisor_);
   }
@@ -319,20 +270,20 @@ void Reducer::WaitForReport() {
   const at::Tensor sums = report_.cpu();
   const int32_t* users = sums.data_ptr<int32_t>() + 1;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    const at::Tensor& slot = places_[i].slot;
-    if (users[i] != 0 && keep_undefined_[i] != 0) tensors_[i].mutable_grad() = slot;
+    const at::Tensor& slot = buckets_.SlotOf(static_cast<int>(i));
+    if (users[i] != 0 && keep_undefined_[i] != 0) buckets_.PointGradAtSlot(static_cast<int>(i));
     if (users[i] == 0 && kept_[i].defined()) slot.copy_(kept_[i]);
   }
 }
 
-bool Reducer::TroubleAnywhere(Outcome outcome) {
+bool Reducer::TroubleAnywhere(RoundOutcome outcome) {
   std::vector<at::Tensor> numbers;
   if (HasReport()) {
     numbers.push_back(report_.narrow(0, 0, 1));
   } else {
-    for (const Bucket& bucket : buckets_) numbers.push_back(bucket.status());
+    for (int b = 0; b < buckets_.size(); ++b) numbers.push_back(buckets_[b].status());
   }
-  if (outcome != Outcome::kComplete) return true;
+  if (outcome != RoundOutcome::kComplete) return true;
   // The first round ends with a decision that is not to be put off.
   if (numbers.front().device().is_cpu() || !rebuilt_) {
     return std::any_of(numbers.begin(), numbers.end(),
@@ -348,34 +299,13 @@ std::string Reducer::MissingGradients() const {
   for (size_t i = 0; i < ready_.size(); ++i) {
     if (ready_[i] == 0) names.push_back(parameters_[i].name);
   }
-  return Quoted(names);
+  return QuoteNames(names);
 }
 
-void Reducer::AgreeOnTrouble(Outcome outcome, const std::string& missing) {
-  if (AllRanks(*group_, outcome == Outcome::kAborted)) {
-    LogWarning(
-        "backward failed on every rank; its gradients are void, call zero_grad before the next");
-    return;
-  }
-  absl::Status local;
-  if (outcome == Outcome::kMissing) {
-    local = absl::FailedPreconditionError(absl::StrCat(
-        "no gradient for ", missing,
-        "; leave what does not take part in the loss out of the module, set requires_grad(false), "
-        "or pass find_unused_parameters"));
-  } else if (outcome == Outcome::kAborted) {
-    local = absl::AbortedError("backward failed there");
-  }
-  const absl::Status agreed = AgreeOnStatus(*group_, local);
-  throw GradientError(absl::StrCat("the gradients of the last backward were not averaged: ",
-                                   std::string(agreed.message())));
-}
-
-void Reducer::RebuildInOrderOfArrival() {
-  std::vector<int> order = std::exchange(arrival_, {});
+void Reducer::RebuildInOrderOfArrival(std::vector<int> order) {
   std::vector<char> listed(tensors_.size(), 0);
   for (int i : order) listed[i] = 1;
-  for (int i : plan_order_) {
+  for (int i : buckets_.order()) {
     if (listed[i] == 0) order.push_back(i);  // nothing arrived on a rank that shadows in a Join
   }
   at::Tensor agreed = group_->Allocate(static_cast<int64_t>(order.size()), at::kInt);
@@ -385,17 +315,7 @@ void Reducer::RebuildInOrderOfArrival() {
   group_->Broadcast(agreed, 0)->Wait();
   local = agreed.cpu();
   order.assign(local.data_ptr<int32_t>(), local.data_ptr<int32_t>() + order.size());
-  if (PlanBuckets(items_, order, options_.limits) == plan()) return;
-
-  const std::vector<Place> old = places_;
-  MakeBuckets(order);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    at::Tensor& grad = tensors_[i].mutable_grad();
-    if (!grad.defined() || !SameMemory(grad, old[i].slot)) continue;
-    places_[i].slot.copy_(grad);
-    grad = places_[i].slot;
-  }
-  ResetRound();
+  if (buckets_.Rebuild(order)) ResetRound();
 }
 
 }  // namespace medfusion

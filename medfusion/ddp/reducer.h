@@ -10,26 +10,18 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "medfusion/ddp/bucket.h"
 #include "medfusion/ddp/bucket_plan.h"
 #include "medfusion/ddp/comm_hook.h"
+#include "medfusion/ddp/gradient_buckets.h"
 #include "medfusion/ddp/late_status.h"
+#include "medfusion/ddp/round_outcome.h"
 #include "medfusion/ddp/unused_parameters.h"
 #include "medfusion/distributed/process_group.h"
 
 namespace medfusion {
-
-// Gradients could not be averaged: a parameter got none, or backward failed on some ranks. Thrown
-// on all ranks with the same text where they can know. The ranks are in step again afterwards: call
-// zero_grad and go on, or end.
-class GradientError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 struct ReducerParameter {
   std::string name;
@@ -85,17 +77,10 @@ class Reducer {
   void Shadow(bool keep_gradients);
 
   // Parameters by bucket, in the order of sending.
-  std::vector<std::vector<int>> plan() const;
+  std::vector<std::vector<int>> plan() const { return buckets_.plan(); }
   const std::vector<ReducerParameter>& parameters() const { return parameters_; }
 
  private:
-  struct Place {
-    int bucket = 0;
-    at::Tensor slot;
-  };
-  // How this rank's part of the round went.
-  enum class Outcome { kComplete, kMissing, kAborted };
-
   void OnGradient(int index);
   void OnBackwardEnd();
   void CheckGradient(int index) const;
@@ -106,27 +91,22 @@ class Reducer {
   void LaunchReadyBuckets(bool trouble);
   void Launch(int bucket, bool trouble);
   void LaunchReport(bool trouble);
-  void Finish(Outcome outcome);
+  void Finish(RoundOutcome outcome);
   void WaitForBuckets();
   void WaitForReport();
-  bool TroubleAnywhere(Outcome outcome);
+  bool TroubleAnywhere(RoundOutcome outcome);
   void ResetRound();
   [[nodiscard]] std::string MissingGradients() const;
-  void AgreeOnTrouble(Outcome outcome, const std::string& missing);
 
-  void MakeBuckets(const std::vector<int>& order);
-  void RebuildInOrderOfArrival();
+  void RebuildInOrderOfArrival(std::vector<int> order);
   bool HasReport() const { return options_.find_unused_parameters || options_.comm_hook; }
 
   const std::shared_ptr<ProcessGroup> group_;
   const std::vector<ReducerParameter> parameters_;
   const ReducerOptions options_;
-  std::vector<at::Tensor> tensors_;
-  std::vector<BucketItem> items_;
+  GradientBuckets buckets_;
+  const std::vector<at::Tensor>& tensors_;  // of the parameters
   ParameterIndex index_;
-  std::vector<Bucket> buckets_;
-  std::vector<Place> places_;  // by parameter
-  std::vector<int> plan_order_;
   bool rebuilt_ = false;
   int suspended_ = 0;
   int divisor_ = 1;
