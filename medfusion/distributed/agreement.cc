@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "medfusion/distributed/roll_call.h"
+#include "medfusion/distributed/rank_list.h"
 
 namespace medfusion {
 namespace {

@@ -14,6 +14,7 @@
 
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/network_address.h"
+#include "medfusion/distributed/rank_list.h"
 #include "medfusion/distributed/roll_call.h"
 
 namespace medfusion {

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
+#include "medfusion/distributed/rank_list.h"
 #include "medfusion/distributed/work.h"
 
 namespace medfusion {
@@ -103,15 +104,6 @@ void CompareCalls(c10d::Store& store, const std::string& group, int64_t sequence
   }
   // Everybody is past the previous call, so nobody reads its keys any more.
   if (sequence > 0) store.deleteKey(CallKey(group, sequence - 1, rank));
-}
-
-std::string RankList(std::span<const int> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
 }
 
 }  // namespace medfusion

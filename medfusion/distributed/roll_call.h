@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -35,9 +34,6 @@ std::vector<int> FindSilentRanks(c10::intrusive_ptr<c10d::Store> store, std::str
 // did not call by the timeout.
 void CompareCalls(c10d::Store& store, const std::string& group, int64_t sequence, int rank,
                   int size, const std::string& call, std::chrono::milliseconds timeout);
-
-// "rank 3", "ranks 1, 3 and 4".
-std::string RankList(std::span<const int> ranks);
 
 }  // namespace medfusion
 

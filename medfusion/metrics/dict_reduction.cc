@@ -15,7 +15,7 @@
 #include "medfusion/base/status.h"
 #include "medfusion/metrics/dict_message.h"
 #include "medfusion/metrics/exact_sum.h"
-#include "medfusion/metrics/rank_list.h"
+#include "medfusion/distributed/rank_list.h"
 
 namespace medfusion {
 namespace {

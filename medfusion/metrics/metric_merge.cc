@@ -7,7 +7,7 @@
 #include <map>
 
 #include "medfusion/base/status.h"
-#include "medfusion/metrics/rank_list.h"
+#include "medfusion/distributed/rank_list.h"
 #include "medfusion/metrics/wire.h"
 
 namespace medfusion {

@@ -29,7 +29,7 @@ TEST(AgreementTest, EqualErrorsAreJoined) {
     const absl::Status shared = AgreeOnStatus(
         group, group.rank() == 3 ? absl::DataLossError("bad byte") : absl::NotFoundError("gone"));
     EXPECT_EQ(shared.code(), absl::StatusCode::kNotFound);
-    EXPECT_EQ(shared.message(), "ranks 0, 1 and 2: gone; rank 3: bad byte");
+    EXPECT_EQ(shared.message(), "ranks 0-2: gone; rank 3: bad byte");
   });
 }
 

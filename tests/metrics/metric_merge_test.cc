@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "medfusion/metrics/meters.h"
-#include "medfusion/metrics/rank_list.h"
+#include "medfusion/distributed/rank_list.h"
 
 namespace medfusion {
 namespace {

@@ -1,6 +1,6 @@
 // Ranks as people read them in messages.
-#ifndef MEDFUSION_METRICS_RANK_LIST_H_
-#define MEDFUSION_METRICS_RANK_LIST_H_
+#ifndef MEDFUSION_DISTRIBUTED_RANK_LIST_H_
+#define MEDFUSION_DISTRIBUTED_RANK_LIST_H_
 
 #include <string>
 #include <vector>
@@ -12,4 +12,4 @@ std::string RankList(const std::vector<int>& ranks);
 
 }  // namespace medfusion
 
-#endif  // MEDFUSION_METRICS_RANK_LIST_H_
+#endif  // MEDFUSION_DISTRIBUTED_RANK_LIST_H_

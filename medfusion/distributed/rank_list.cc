@@ -1,4 +1,4 @@
-#include "medfusion/metrics/rank_list.h"
+#include "medfusion/distributed/rank_list.h"
 
 #include <absl/strings/str_cat.h>
 
