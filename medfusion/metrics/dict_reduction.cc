@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "medfusion/base/status.h"
+#include "medfusion/distributed/rank_list.h"
 #include "medfusion/metrics/dict_message.h"
 #include "medfusion/metrics/exact_sum.h"
-#include "medfusion/distributed/rank_list.h"
 
 namespace medfusion {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "medfusion/metrics/meters.h"
 #include "medfusion/distributed/rank_list.h"
+#include "medfusion/metrics/meters.h"
 
 namespace medfusion {
 namespace {
