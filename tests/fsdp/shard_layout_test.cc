@@ -7,8 +7,8 @@
 namespace medfusion {
 namespace {
 
-const std::vector<std::vector<int64_t>> kUnits = {
-    {12, 4}, {1}, {3, 1, 0, 7}, {}, {0}, {5, 5, 5, 5, 5}, {100, 1}, {2, 1}};
+const std::vector<std::vector<int64_t>> kUnits = {{12, 4},         {1},      {3, 1, 0, 7}, {}, {0},
+                                                  {5, 5, 5, 5, 5}, {100, 1}, {2, 1}};
 
 TEST(ShardLayoutTest, PutsParametersOneAfterAnotherAndPadsTheEnd) {
   const ShardLayout layout = LayOutShards(std::vector<int64_t>{6, 4, 1}, 4);

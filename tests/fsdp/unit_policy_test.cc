@@ -87,8 +87,8 @@ TEST(UnitPolicyTest, APredicateDecidesInsteadOfTheSize) {
   };
   EXPECT_THAT(Plan(policy),
               ElementsAre("(root): 0 1 4", "encoder.layers.0: 2", "encoder.layers.1: 3"));
-  EXPECT_THAT(asked, ElementsAre("encoder.layers.0 100", "encoder.layers.1 100", "encoder 10",
-                                 "head 10"));
+  EXPECT_THAT(asked,
+              ElementsAre("encoder.layers.0 100", "encoder.layers.1 100", "encoder 10", "head 10"));
 }
 
 TEST(UnitPolicyTest, NamedModulesAreTheUnitsAlsoContainers) {
@@ -103,8 +103,7 @@ TEST(UnitPolicyTest, AnUnknownNameIsRefusedWithTheKnownOnes) {
 }
 
 TEST(UnitPolicyTest, ANameThatIsLeftWithoutParametersIsRefused) {
-  const std::vector<std::string> names = {"encoder.layers.0", "encoder.layers.1",
-                                          "encoder.layers"};
+  const std::vector<std::string> names = {"encoder.layers.0", "encoder.layers.1", "encoder.layers"};
   EXPECT_THAT(PlanError({.unit_names = names}),
               HasSubstr("module 'encoder.layers' has no parameters, or they all belong to other"));
 }
