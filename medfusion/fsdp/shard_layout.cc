@@ -19,8 +19,7 @@ ShardLayout LayOutShards(std::span<const int64_t> numels, int shards) {
 ShardSlice ShardLayout::Slice(int parameter, int rank) const {
   const int64_t shard_begin = rank * shard_numel;
   const int64_t begin = std::max(offsets[parameter], shard_begin);
-  const int64_t end =
-      std::min(offsets[parameter] + numels[parameter], shard_begin + shard_numel);
+  const int64_t end = std::min(offsets[parameter] + numels[parameter], shard_begin + shard_numel);
   if (begin >= end) return {};
   return {begin - offsets[parameter], begin - shard_begin, end - begin};
 }

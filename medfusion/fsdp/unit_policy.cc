@@ -71,8 +71,8 @@ void CollectPaths(const ModuleNode& node, std::vector<std::string>& paths) {
 std::vector<PlannedUnit> PlanUnits(const ModuleNode& root, std::span<const int64_t> numels,
                                    const UnitPolicy& policy) {
   if (policy.min_num_params < 0) {
-    throw std::invalid_argument(absl::StrCat("min_num_params is ", policy.min_num_params,
-                                             "; expected 0 or more elements"));
+    throw std::invalid_argument(
+        absl::StrCat("min_num_params is ", policy.min_num_params, "; expected 0 or more elements"));
   }
   std::vector<std::string> paths;
   CollectPaths(root, paths);
@@ -86,9 +86,8 @@ std::vector<PlannedUnit> PlanUnits(const ModuleNode& root, std::span<const int64
   for (const std::string& name : policy.unit_names) {
     if (std::none_of(units.begin(), units.end(),
                      [&](const PlannedUnit& unit) { return unit.name == name; })) {
-      throw std::invalid_argument(
-          absl::StrCat("unit_names: module '", name,
-                       "' has no parameters, or they all belong to other units"));
+      throw std::invalid_argument(absl::StrCat(
+          "unit_names: module '", name, "' has no parameters, or they all belong to other units"));
     }
   }
   return units;
