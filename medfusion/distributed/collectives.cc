@@ -17,7 +17,7 @@ namespace {
 void RequireAveragable(std::string_view call, const at::Tensor& tensor, ReduceOp op) {
   if (op == ReduceOp::kAverage && !tensor.is_floating_point()) {
     throw std::invalid_argument(absl::StrCat(std::string(call), "(average): the tensor is ",
-                                             Describe(tensor),
+                                             DescribeForCall(tensor),
                                              "; integers cannot be averaged, sum them"));
   }
 }
@@ -36,7 +36,7 @@ WorkPtr ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
     };
   }
   return Run(
-      {absl::StrCat("AllReduce(", ReduceOpName(op), ") of ", Describe(tensor)),
+      {absl::StrCat("AllReduce(", ReduceOpName(op), ") of ", DescribeForCall(tensor)),
        2 * bytes * (size_ - 1) / size_},
       [&] {
         std::vector<at::Tensor> tensors{tensor};
@@ -52,7 +52,7 @@ WorkPtr ProcessGroup::AllGather(at::Tensor output, at::Tensor input) {
   CheckTensor("AllGather", "input", input);
   if (output.numel() != input.numel() * size_ || output.scalar_type() != input.scalar_type()) {
     throw std::invalid_argument(absl::StrCat("AllGather on group '", name_, "': output is ",
-                                             Describe(output), ", expected ", size_,
+                                             DescribeForCall(output), ", expected ", size_,
                                              " times the input's ", input.numel(), " elements of ",
                                              std::string(c10::toString(input.scalar_type()))));
   }
@@ -66,7 +66,7 @@ WorkPtr ProcessGroup::AllGather(at::Tensor output, at::Tensor input) {
     };
   }
   return Run(
-      {absl::StrCat("AllGather of ", Describe(input)),
+      {absl::StrCat("AllGather of ", DescribeForCall(input)),
        static_cast<int64_t>(input.nbytes()) * (size_ - 1)},
       [&] { return c10d_adapter::AllGather(*engine_->backend, flat_output, flat_input); },
       std::move(finish));
@@ -81,11 +81,11 @@ WorkPtr ProcessGroup::ReduceScatter(at::Tensor output, at::Tensor input, ReduceO
   RequireAveragable("ReduceScatter", input, op);
   if (input.numel() != output.numel() * size_ || output.scalar_type() != input.scalar_type()) {
     throw std::invalid_argument(
-        absl::StrCat("ReduceScatter on group '", name_, "': input is ", Describe(input),
+        absl::StrCat("ReduceScatter on group '", name_, "': input is ", DescribeForCall(input),
                      ", expected ", size_, " times the output's ", output.numel(), " elements of ",
                      std::string(c10::toString(output.scalar_type()))));
   }
-  const Call call{absl::StrCat("ReduceScatter(", ReduceOpName(op), ") of ", Describe(input)),
+  const Call call{absl::StrCat("ReduceScatter(", ReduceOpName(op), ") of ", DescribeForCall(input)),
                   static_cast<int64_t>(input.nbytes()) * (size_ - 1) / size_};
   if (device_type_ != c10::DeviceType::CPU) {
     at::Tensor flat_output = output.view({-1});
@@ -123,7 +123,7 @@ WorkPtr ProcessGroup::Broadcast(at::Tensor tensor, int root) {
                                              " is out of range; expected 0..", size_ - 1));
   }
   return Run(
-      {absl::StrCat("Broadcast from rank ", root, " of ", Describe(tensor)),
+      {absl::StrCat("Broadcast from rank ", root, " of ", DescribeForCall(tensor)),
        rank_ == root ? static_cast<int64_t>(tensor.nbytes()) : 0},
       [&] {
         std::vector<at::Tensor> tensors{tensor};
@@ -149,7 +149,7 @@ WorkPtr ProcessGroup::AllToAll(at::Tensor output, at::Tensor input,
                                 *std::min_element(sizes.begin(), sizes.end()) >= 0;
     if (!fits) {
       throw std::invalid_argument(
-          absl::StrCat("AllToAll on group '", name_, "': ", side, " ", Describe(tensor),
+          absl::StrCat("AllToAll on group '", name_, "': ", side, " ", DescribeForCall(tensor),
                        " does not divide into ", size_, " parts",
                        sizes.empty() ? " of equal size"
                                      : absl::StrCat(" of [", absl::StrJoin(sizes, ", "), "]")));
@@ -171,8 +171,9 @@ WorkPtr ProcessGroup::AllToAll(at::Tensor output, at::Tensor input,
   }
   at::Tensor flat_output = output.view({-1});
   at::Tensor flat_input = input.view({-1});
-  const std::string described =
-      input_sizes.empty() ? Describe(input) : std::string(c10::toString(input.scalar_type()));
+  const std::string described = input_sizes.empty()
+                                    ? DescribeForCall(input)
+                                    : std::string(c10::toString(input.scalar_type()));
   return Run(
       {absl::StrCat("AllToAll of ", described), (input.numel() - own) * input.element_size()},
       [&] {

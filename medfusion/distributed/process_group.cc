@@ -24,7 +24,7 @@ constexpr auto kBlamePatience = std::chrono::seconds(2);
 
 }  // namespace
 
-std::string Describe(const at::Tensor& tensor) {
+std::string DescribeForCall(const at::Tensor& tensor) {
   return absl::StrCat(std::string(c10::toString(tensor.scalar_type())), " [",
                       absl::StrJoin(tensor.sizes(), ", "), "]");
 }
@@ -125,7 +125,7 @@ void ProcessGroup::CheckTensor(std::string_view call, std::string_view argument,
                           " takes tensors on ", c10::DeviceTypeName(device_type_, true)));
   }
   if (tensor.layout() != at::kStrided || !tensor.is_contiguous()) {
-    complain(absl::StrCat("(", Describe(tensor),
+    complain(absl::StrCat("(", DescribeForCall(tensor),
                           ") is not dense and contiguous; pass tensor.contiguous()"));
   }
 }

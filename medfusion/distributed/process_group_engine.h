@@ -18,7 +18,7 @@ struct ProcessGroup::Engine {
 };
 
 // "Float [2, 3]".
-std::string Describe(const at::Tensor& tensor);
+std::string DescribeForCall(const at::Tensor& tensor);
 
 }  // namespace medfusion
 
