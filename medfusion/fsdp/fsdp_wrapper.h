@@ -26,18 +26,21 @@
 
 namespace medfusion {
 
-// What an FSDPWrapper<Net> holds: a shared_ptr for a module class, the holder for a TORCH_MODULE.
+// What an FSDPWrapper<Net> holds: a shared_ptr for a module class, the holder for a TORCH_MODULE;
+// torchscript.h adds TorchScript's.
 template <typename Net, typename = void>
 struct ShardableModule {
   using Impl = Net;
   using Handle = std::shared_ptr<Net>;
   static std::shared_ptr<Impl> Pointer(const Handle& handle) { return handle; }
+  static ModuleTree Describe(const Impl& module) { return DescribeModule(module); }
 };
 template <typename Net>
 struct ShardableModule<Net, std::void_t<typename Net::ContainedType>> {
   using Impl = typename Net::ContainedType;
   using Handle = Net;
   static std::shared_ptr<Impl> Pointer(const Handle& handle) { return handle.ptr(); }
+  static ModuleTree Describe(const Impl& module) { return DescribeModule(module); }
 };
 
 // FSDPWrapper<torch::nn::Sequential>, FSDPWrapper<MyNetImpl>; the type follows from the argument.
@@ -57,7 +60,8 @@ class FSDPWrapper {
   explicit FSDPWrapper(Handle module, FSDPOptions options = {})
       : module_(std::move(module)),
         impl_(ShardableModule<Net>::Pointer(module_)),
-        model_(std::make_unique<ShardedModel>(DescribeModule(*impl_), std::move(options))) {}
+        model_(std::make_unique<ShardedModel>(ShardableModule<Net>::Describe(*impl_),
+                                              std::move(options))) {}
 
   // So that a wrapper reads like the module's holder: model->forward(x).
   FSDPWrapper* operator->() { return this; }
