@@ -177,7 +177,9 @@ void Reducer::MarkUnused(int index) {
   c10::AutoGradMode no_grad(false);
   const bool has_gradient = tensors_[index].grad().defined();
   // The average of n equal numbers can differ from them in the last bit.
-  if (has_gradient) kept_[index] = tensors_[index].grad().clone();
+  if (has_gradient && options_.find_unused_parameters) {
+    kept_[index] = tensors_[index].grad().clone();
+  }
   keep_undefined_[index] = has_gradient ? 0 : 1;
   MarkReady(index, has_gradient);
 }
@@ -188,9 +190,11 @@ void Reducer::Shadow(bool keep_gradients) {
   BeginRound();
   end_queued_ = false;
   for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) {
-    const bool defined = tensors_[i].grad().defined();
-    MarkReady(i, defined && (keep_gradients || used_[i] != 0));
-    keep_undefined_[i] = !defined && keep_gradients ? 1 : 0;
+    if (keep_gradients || used_[i] != 0) {
+      MarkUnused(i);
+    } else {
+      MarkReady(i, /*contributes=*/false);
+    }
   }
   LaunchReadyBuckets(/*trouble=*/false);
   Finish(RoundOutcome::kComplete);

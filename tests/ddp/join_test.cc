@@ -141,6 +141,26 @@ TEST(JoinTest, ARankThatJoinsInMidAccumulationStillContributes) {
   });
 }
 
+TEST(JoinTest, AGradientThatNoRankUsedStaysToTheLastBitOnShadowingRanksToo) {
+  RunRanks(3, [](ProcessGroup& group) {
+    auto net = DoubleModule<TwoBranches>();
+    FillParameters(*net);
+    DDPOptions options;
+    options.find_unused_parameters = true;
+    DDPWrapper model(net, options);
+    model->forward(InputOf(group.rank()), true, true).square().sum().backward();
+    const at::Tensor old = net->left->weight.grad().clone();
+    Join join(model);
+    if (group.rank() == 2) {
+      net->right->zero_grad();
+      model->forward(InputOf(2), false, true).square().sum().backward();
+      EXPECT_TRUE(at::equal(net->left->weight.grad(), old));
+    }
+    net->right->zero_grad();
+    join.Finish([&] { EXPECT_TRUE(at::equal(net->left->weight.grad(), old)); });
+  });
+}
+
 TEST(JoinTest, BuffersComeFromARankThatStillHasData) {
   RunRanks(2, [](ProcessGroup& group) {
     torch::nn::BatchNorm1d norm(1);
