@@ -107,7 +107,7 @@ TEST(FusionJobTest, AResumedRunEndsBitForBitAsTheUninterruptedOne) {
   // Histories in it hold times: compare the tensors.
   const auto tensors = [&](const FusionJobOptions& options) {
     const std::string bytes = CheckpointBytes(options, last);
-    return torch::jit::pickle_load({bytes.begin(), bytes.end()})
+    return torch::pickle_load({bytes.begin(), bytes.end()})
         .toGenericDict()
         .at("tensors")
         .toGenericDict();

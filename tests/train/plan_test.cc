@@ -1,8 +1,10 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "medfusion/train/early_stopping.h"
+#include "medfusion/train/options.h"
 #include "medfusion/train/step_plan.h"
 
 namespace medfusion {
@@ -56,6 +58,31 @@ TEST(EarlyStoppingTest, NeverStopsWithoutPatience) {
   EarlyStopping stopping;
   for (int epoch = 1; epoch < 100; ++epoch) stopping.Update(epoch, epoch);
   EXPECT_FALSE(stopping.ShouldStop());
+}
+
+TEST(TrainOptionsTest, AValueOutOfRangeIsNamed) {
+  const auto message = [](const auto& change) {
+    TrainOptions options;
+    EXPECT_TRUE(options.Check().ok());
+    change(options);
+    return std::string(options.Check().message());
+  };
+  EXPECT_EQ(message([](TrainOptions& o) { o.batch_size = 0; }),
+            "batch_size=0 is out of range; expected 1 or more");
+  EXPECT_EQ(message([](TrainOptions& o) { o.save_interval = -1; }),
+            "save_interval=-1 is out of range; expected 0 or more");
+  EXPECT_EQ(message([](TrainOptions& o) { o.learning_rate = -0.5; }),
+            "learning_rate=-0.5 is out of range; expected 0 or more");
+  EXPECT_THAT(
+      message([](TrainOptions& o) { o.clip_norm = std::numeric_limits<double>::quiet_NaN(); }),
+      ::testing::HasSubstr("clip_norm=nan is out of range"));
+}
+
+TEST(TrainOptionsTest, OnNonfiniteIsStopOrSkip) {
+  EXPECT_EQ(ParseOnNonfinite("skip").value(), OnNonfinite::kSkip);
+  EXPECT_EQ(ParseOnNonfinite("stop").value(), OnNonfinite::kStop);
+  EXPECT_EQ(ParseOnNonfinite("pray").status().message(),
+            "on_nonfinite=pray is unknown; expected stop or skip");
 }
 
 }  // namespace
