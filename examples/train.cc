@@ -34,6 +34,8 @@ DEFINE_int32(threads, 1,
              "that each rank computes with; 0: as OMP_NUM_THREADS says. More help wide models");
 DEFINE_bool(prefix_output, false, "begin each line of output with its rank");
 DEFINE_double(timeout, 600, "seconds after which waiting for another rank is an error");
+DEFINE_bool(check_collectives, false,
+            "compare every collective over the ranks before it starts: finds ranks that disagree");
 
 DEFINE_string(data, "", "CSV file with a header; the breast cancer data when empty");
 DEFINE_string(target, "diagnosis", "the column that says the class");
@@ -167,6 +169,7 @@ absl::Status RunRank(const FusionJobOptions& options) {
   medfusion::DistributedOptions distributed;
   distributed.backend = FLAGS_backend;
   distributed.group.timeout = std::chrono::milliseconds(static_cast<int64_t>(FLAGS_timeout * 1000));
+  distributed.group.check_collectives = FLAGS_check_collectives;
   MEDFUSION_RETURN_IF_ERROR(medfusion::SetupDistributed(distributed).status());
   const auto report = medfusion::RunFusionJob(medfusion::DefaultGroup(), options);
   if (report.ok() && medfusion::IsMainProcess()) PrintReport(options, *report);
