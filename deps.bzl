@@ -27,6 +27,9 @@ def medfusion_bazel_deps(medfusion_path = ".", omit = []):
       medfusion_path: this repository's folder as seen from the calling workspace.
       omit: names of repositories that the caller declares by another way.
     """
+    version = native.bazel_version  # empty in Debian's build
+    if version and int(version.split(".")[0]) > 6:
+        fail("MedFusion is built with Bazel 4 (Debian's bazel-bootstrap, or Bazelisk, which reads .bazeliskrc); this is Bazel " + version)
     for name, path in {
         "bazel_skylib": "/usr/share/bazel/tools/skylib",
         "platforms": "/usr/share/bazel/tools/platforms",

@@ -27,6 +27,9 @@ def torch_test(name, deps = [], copts = [], size = "small", **kwargs):
         ] + select({
             "//tools/build:clang": ["//tools/build:torch_test_pch"],
             "//conditions:default": [],
+        }) + select({
+            "//tools/build:tsan": ["//tools/build:tsan_suppressions"],
+            "//conditions:default": [],
         }),
         **kwargs
     )
