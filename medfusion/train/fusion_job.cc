@@ -142,6 +142,14 @@ absl::StatusOr<TrainReport> Run(const std::shared_ptr<ProcessGroup>& group,
       .on_step = [&](const StepInfo& step) { progress.Step(step); }};
   const auto checkpoints = MakeFileCheckpointStore(options.output_dir + "/checkpoints", *group);
   const TrainHooks hooks = {
+      .on_begin =
+          [&](int64_t resumed_after) {
+            if (!options.train.resume) return;
+            progress.Say(resumed_after > 0
+                             ? absl::StrCat("resumed after epoch ", resumed_after)
+                             : absl::StrCat("no checkpoint in ", options.output_dir,
+                                            "/checkpoints: starting from the beginning"));
+          },
       .on_epoch = [&](const EpochRecord& record,
                       const std::vector<std::string>& history) -> absl::Status {
         progress.Epoch(record);

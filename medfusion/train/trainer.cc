@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "medfusion/base/log.h"
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/agreement.h"
 #include "medfusion/train/early_stopping.h"
@@ -49,6 +48,7 @@ class TrainRun {
       return absl::InvalidArgumentError("there are no samples to train on");
     }
     MEDFUSION_RETURN_IF_ERROR(Begin());
+    if (hooks_.on_begin) hooks_.on_begin(report_.resumed_after);
     while (report_.epochs < options_.epochs && !report_.stopped_early) {
       MEDFUSION_RETURN_IF_ERROR(Epoch());
     }

@@ -31,6 +31,9 @@ struct EpochRecord {
 };
 
 struct TrainHooks {
+  // Before the first epoch; `resumed_after` is the epoch of the checkpoint that was taken up, or 0.
+  // May be empty.
+  std::function<void(int64_t resumed_after)> on_begin;
   // After each epoch, with the lines of all epochs so far, those before a resumption included. An
   // error on any rank ends the run on all. May be empty.
   std::function<absl::Status(const EpochRecord&, const std::vector<std::string>& history)> on_epoch;

@@ -68,6 +68,7 @@ TEST(TrainProgramChaosTest, ARunThatWasKilledGoesOnAndEndsAsIfItHadNotBeen) {
   resumed.push_back("--resume");
   const ProcessResult result = StartTrain(killed, resumed).Wait();
   ASSERT_TRUE(result.status.ok()) << result.err;
+  EXPECT_THAT(result.out, ContainsRegex("resumed after epoch [4-9]"));
   EXPECT_THAT(result.out, ::testing::Not(::testing::HasSubstr("epoch   4/")));
   EXPECT_EQ(testing::ReadMetrics(killed), testing::ReadMetrics(whole));
   EXPECT_EQ(testing::ReadHistory(killed), testing::ReadHistory(whole));
