@@ -3,6 +3,7 @@
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/Storage.h>
@@ -24,6 +25,16 @@ std::vector<int64_t> ContiguousStrides(at::IntArrayRef sizes) {
   return strides;
 }
 
+// Memory that a transfer uses must not serve anything else before it is over. A failure is the
+// group's, and the next collective says so.
+void WaitQuietly(const WorkPtr& transfer) noexcept {
+  if (transfer == nullptr) return;
+  try {
+    transfer->Wait();
+  } catch (...) {
+  }
+}
+
 }  // namespace
 
 at::Tensor PlainTensorOver(const at::Tensor& storage_of, int64_t offset, at::IntArrayRef sizes,
@@ -37,9 +48,14 @@ at::Tensor PlainTensorOver(const at::Tensor& storage_of, int64_t offset, at::Int
 
 FlatParameter::FlatParameter(std::string unit,
                              const std::vector<std::pair<std::string, at::Tensor>>& parameters,
-                             ProcessGroup& shard_group, ProcessGroup* sync, PageHandler* handler,
-                             FullBuffers& buffers)
-    : unit_(std::move(unit)), shard_group_(shard_group), handler_(handler), buffers_(buffers) {
+                             ProcessGroup& shard_group, ProcessGroup* sync,
+                             const Placement& placement, PageHandler* handler, FullBuffers& buffers)
+    : unit_(std::move(unit)),
+      shard_group_(shard_group),
+      handler_(handler),
+      buffers_(buffers),
+      device_(parameters.front().second.device()),
+      compute_dtype_(placement.compute_dtype.value_or(parameters.front().second.scalar_type())) {
   c10::InferenceMode no_inference(false);
   c10::AutoGradMode no_grad(false);
   std::vector<int64_t> numels;
@@ -51,13 +67,7 @@ FlatParameter::FlatParameter(std::string unit,
     numels.push_back(tensor.numel());
   }
   layout_ = LayOutShards(numels, shard_group.size());
-  const at::Tensor flat = Flatten(sync);
-  if (layout_.shards == 1) {
-    shard_ = flat;
-  } else {
-    shard_ = shard_group.Allocate(layout_.shard_numel, flat.scalar_type());
-    shard_.copy_(flat.narrow(0, shard_group.rank() * layout_.shard_numel, layout_.shard_numel));
-  }
+  shard_ = MakeShard(Flatten(sync), placement.shard_on_host && device_.type() != at::kCPU);
   Repoint();
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     slices_.push_back(SliceOf(shard_, i).requires_grad_(members_[i].trained));
@@ -69,6 +79,17 @@ FlatParameter::~FlatParameter() {
   PageOut();
   storage_->handler = nullptr;
   storage_->flat = nullptr;
+}
+
+at::Tensor FlatParameter::MakeShard(const at::Tensor& flat, bool on_host) const {
+  const at::Tensor part = OwnPart(flat);
+  if (on_host) {
+    // Page-locked, so that the copies to the device run beside its work.
+    at::Tensor shard = at::empty(part.sizes(), part.options().device(at::kCPU).pinned_memory(true));
+    return shard.copy_(part);
+  }
+  if (layout_.shards == 1) return flat;
+  return shard_group_.Allocate(layout_.shard_numel, flat.scalar_type()).copy_(part);
 }
 
 at::Tensor FlatParameter::Flatten(ProcessGroup* sync) const {
@@ -88,7 +109,9 @@ at::Tensor FlatParameter::Flatten(ProcessGroup* sync) const {
 // storage only (set_data gave the parameter the storage, and left its counter alone).
 void FlatParameter::Repoint() {
   for (const Member& member : members_) member.tensor.mutable_grad().reset();
-  if (layout_.shards == 1) {
+  const bool shard_is_all =
+      layout_.shards == 1 && compute_dtype_ == shard_.scalar_type() && shard_.device() == device_;
+  if (shard_is_all) {
     for (size_t i = 0; i < members_.size(); ++i) {
       const Member& member = members_[i];
       member.tensor.set_data(
@@ -97,48 +120,116 @@ void FlatParameter::Repoint() {
     return;
   }
   if (layout_.numel == 0) return;  // nothing to page; the parameters stay as they are
-  const int64_t bytes = layout_.padded_numel() * shard_.element_size();
-  storage_ = c10::make_intrusive<PagedStorage>(bytes, shard_.device(), handler_, this);
-  const auto tensor_over = [&](c10::DispatchKeySet keys, int64_t offset, at::IntArrayRef sizes,
-                               at::IntArrayRef strides) {
-    at::Tensor tensor =
-        at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage_), keys, shard_.dtype());
-    tensor.unsafeGetTensorImpl()->set_storage_offset(offset);
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-    return tensor;
-  };
-  full_ = tensor_over(shard_.key_set(), 0, {layout_.padded_numel()}, {1});
+  const Paging paging = MakePaging(compute_dtype_);
+  storage_ = paging.storage;
+  full_ = paging.full;
+  PointParametersAt(paging);
+}
+
+FlatParameter::Paging FlatParameter::MakePaging(at::ScalarType dtype) const {
+  const int64_t bytes = layout_.padded_numel() * static_cast<int64_t>(c10::elementSize(dtype));
+  Paging paging;
+  paging.storage =
+      c10::make_intrusive<PagedStorage>(bytes, device_, handler_, const_cast<FlatParameter*>(this));
+  const at::Tensor like = at::empty({0}, shard_.options().dtype(dtype).device(device_));
+  paging.full = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(paging.storage),
+                                                         like.key_set(), like.dtype());
+  paging.full.unsafeGetTensorImpl()->set_sizes_contiguous({layout_.padded_numel()});
+  return paging;
+}
+
+void FlatParameter::PointParametersAt(const Paging& paging) const {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    member.tensor.set_data(tensor_over(shard_.key_set().add(kPagedKey), layout_.offsets[i],
-                                       member.sizes, member.strides));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(paging.storage), paging.full.key_set().add(kPagedKey), paging.full.dtype());
+    tensor.unsafeGetTensorImpl()->set_storage_offset(layout_.offsets[i]);
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(member.sizes, member.strides);
+    member.tensor.set_data(tensor);
   }
 }
 
-void FlatParameter::PageIn() {
-  if (resident()) return;
-  FullBuffers::Buffer buffer = buffers_.Take(static_cast<int64_t>(storage_->nbytes()));
+at::Tensor FlatParameter::OwnPart(const at::Tensor& full) const {
+  return full.narrow(0, shard_group_.rank() * layout_.shard_numel, layout_.shard_numel);
+}
+
+WorkPtr FlatParameter::StartGather(const at::Tensor& full) const {
+  const at::Tensor own = OwnPart(full);
+  own.copy_(shard_, /*non_blocking=*/true);
+  return layout_.shards == 1 ? nullptr : shard_group_.AllGather(full, own);
+}
+
+void FlatParameter::StartPageIn() {
+  if (in_memory()) return;
+  FullBuffers::Buffer buffer = buffers_.Take(full_bytes());
   storage_->set_data_ptr_noswap(std::move(buffer.data));
   buffer_.capacity = buffer.capacity;
+  c10::InferenceMode no_inference(false);
   c10::AutoGradMode no_grad(false);
   try {
-    shard_group_.AllGather(full_, shard_)->Wait();
+    transfer_ = StartGather(full_);
   } catch (...) {
     PageOut();
     throw;
   }
 }
 
-void FlatParameter::PageOut() {
-  if (!paged() || !resident()) return;
-  buffer_.data = storage_->set_data_ptr(c10::DataPtr(nullptr, shard_.device()));
+void FlatParameter::FinishPageIn() {
+  if (transfer_ == nullptr) return;
+  try {
+    transfer_->Wait();
+    transfer_ = nullptr;
+  } catch (...) {
+    transfer_ = nullptr;
+    PageOut();
+    throw;
+  }
+}
+
+void FlatParameter::PageOut() noexcept {
+  if (!paged() || !in_memory()) return;
+  WaitQuietly(std::exchange(transfer_, nullptr));
+  buffer_.data = storage_->set_data_ptr(c10::DataPtr(nullptr, device_));
   buffers_.Return(std::exchange(buffer_, {}));
 }
 
-void FlatParameter::WriteBack() {
-  if (!paged()) return;
+void FlatParameter::StartExactPageIn() {
+  if (!paged() || compute_dtype_ == shard_.scalar_type()) {
+    StartPageIn();
+    return;
+  }
+  c10::InferenceMode no_inference(false);
   c10::AutoGradMode no_grad(false);
-  shard_.copy_(full_.narrow(0, shard_group_.rank() * layout_.shard_numel, layout_.shard_numel));
+  exact_ = MakePaging(shard_.scalar_type());
+  exact_.storage->set_data_ptr_noswap(
+      c10::GetAllocator(device_.type())->allocate(exact_.storage->nbytes()));
+  PointParametersAt(exact_);
+  transfer_ = StartGather(exact_.full);
+}
+
+void FlatParameter::FinishExactPageIn() {
+  if (!exact_.full.defined()) {
+    FinishPageIn();
+  } else if (const WorkPtr transfer = std::exchange(transfer_, nullptr)) {
+    transfer->Wait();
+  }
+}
+
+void FlatParameter::ExactPageOut(bool write_back) {
+  if (!paged()) return;
+  c10::InferenceMode no_inference(false);
+  c10::AutoGradMode no_grad(false);
+  const bool two_dtypes = exact_.full.defined();
+  if (write_back) shard_.copy_(OwnPart(two_dtypes ? exact_.full : full_));
+  if (!two_dtypes) {
+    PageOut();
+    return;
+  }
+  WaitQuietly(std::exchange(transfer_, nullptr));
+  exact_.storage->handler = nullptr;
+  exact_.storage->flat = nullptr;
+  exact_ = {};
+  PointParametersAt({storage_, full_});
 }
 
 at::Tensor FlatParameter::SliceOf(const at::Tensor& shard_like, int index) const {

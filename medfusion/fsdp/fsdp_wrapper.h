@@ -74,8 +74,20 @@ class FSDPWrapper {
   // second thread. After an exception, its own or the module's, the next step starts afresh.
   template <typename... Args>
   decltype(auto) forward(Args&&... args) {
-    const ShardedModel::ForwardScope scope(*model_);
-    return impl_->forward(std::forward<Args>(args)...);
+    ShardedModel::ForwardScope scope(*model_);
+    using Result = decltype(impl_->forward(Input(std::forward<Args>(args))...));
+    if constexpr (std::is_void_v<Result>) {
+      impl_->forward(Input(std::forward<Args>(args))...);
+      scope.End();
+    } else if constexpr (std::is_same_v<Result, at::Tensor>) {
+      at::Tensor result = impl_->forward(Input(std::forward<Args>(args))...);
+      scope.End();
+      return model_->CastOutput(result);
+    } else {
+      Result result = impl_->forward(Input(std::forward<Args>(args))...);
+      scope.End();
+      return static_cast<Result>(result);
+    }
   }
 
   // The wrapped module, as it was given. Outside of forward, backward and FullParameters an
@@ -118,6 +130,20 @@ class FSDPWrapper {
   ShardedModel& sharded_model() { return *model_; }
 
  private:
+  // An argument of forward, cast if it is a tensor or a vector of tensors.
+  template <typename Arg>
+  decltype(auto) Input(Arg&& arg) const {
+    if constexpr (std::is_same_v<std::decay_t<Arg>, at::Tensor>) {
+      return model_->CastInput(arg);
+    } else if constexpr (std::is_same_v<std::decay_t<Arg>, std::vector<at::Tensor>>) {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor& tensor : arg) tensors.push_back(model_->CastInput(tensor));
+      return tensors;
+    } else {
+      return std::forward<Arg>(arg);
+    }
+  }
+
   Handle module_;
   std::shared_ptr<Impl> impl_;
   std::unique_ptr<ShardedModel> model_;

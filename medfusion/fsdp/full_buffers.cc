@@ -7,7 +7,7 @@ namespace medfusion {
 
 FullBuffers::Buffer FullBuffers::Take(int64_t bytes) {
   const auto fits = std::find_if(free_.begin(), free_.end(), [bytes](const Buffer& buffer) {
-    return buffer.capacity >= bytes && buffer.capacity <= 2 * bytes;
+    return buffer.capacity == bytes;
   });
   if (fits != free_.end()) {
     Buffer buffer = std::move(*fits);

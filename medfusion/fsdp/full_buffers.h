@@ -1,4 +1,4 @@
-// The memory in which units are whole: taken when a unit is paged in, kept for the next one.
+// The memory in which units are whole: taken when a unit needs it, kept for the next one.
 #ifndef MEDFUSION_FSDP_FULL_BUFFERS_H_
 #define MEDFUSION_FSDP_FULL_BUFFERS_H_
 
@@ -10,7 +10,7 @@
 
 namespace medfusion {
 
-// Not thread safe. One per model and rank.
+// Not thread safe. Per model and rank there is one for parameters and one for gradients.
 class FullBuffers {
  public:
   explicit FullBuffers(c10::Device device) : device_(device) {}
@@ -20,11 +20,12 @@ class FullBuffers {
     int64_t capacity = 0;  // in bytes
   };
 
-  // At least `bytes`, not initialised. A returned buffer is used again when it is large enough and
-  // not more than twice as large; else the returned ones are freed first, so that memory never
-  // exceeds what is in use at the worst moment.
+  // `bytes`, not initialised. A returned buffer of that size is used again; when there is none, the
+  // returned ones are freed first. So memory never exceeds what was in use at the worst moment.
   Buffer Take(int64_t bytes);
   void Return(Buffer buffer);
+  // A buffer of that size, taken before, will not be returned; whoever has it frees it.
+  void Forget(int64_t bytes) { allocated_ -= bytes; }
 
   // In use and kept, now and at most so far, in bytes.
   int64_t allocated_bytes() const { return allocated_; }

@@ -15,13 +15,28 @@
 
 namespace medfusion {
 
+namespace {
+
+// Low-precision gradients are added up in float32 when their shard has it, unless the user says
+// otherwise.
+at::ScalarType GradientDtype(const FlatParameter& parameter, const ReducerOptions& options) {
+  const at::ScalarType dtype = parameter.compute_dtype();
+  if (options.dtype && c10::isFloatingType(dtype)) return *options.dtype;
+  const bool low = dtype == at::kHalf || dtype == at::kBFloat16;
+  return low && parameter.shard().scalar_type() != dtype ? at::kFloat : dtype;
+}
+
+}  // namespace
+
 GradientReducer::GradientReducer(std::vector<FlatParameter*> units, ReduceGroups groups,
-                                 ProcessGroup& world, Pager& pager)
-    : groups_(std::move(groups)), world_(world), pager_(pager) {
+                                 const ReducerOptions& options, ProcessGroup& world, Pager& pager,
+                                 FullBuffers& buffers)
+    : groups_(std::move(groups)), options_(options), world_(world), pager_(pager) {
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     Unit unit;
     unit.parameter = units[u];
-    unit.gradient = std::make_unique<FlatGradient>(*units[u], groups_);
+    unit.gradient = std::make_unique<FlatGradient>(*units[u], groups_, buffers,
+                                                   GradientDtype(*units[u], options_));
     unit.first_flag = flags_;
     flags_ += static_cast<int>(units[u]->members().size());
     for (int m = 0; m < static_cast<int>(units[u]->members().size()); ++m) {
@@ -68,6 +83,7 @@ void GradientReducer::OnGradient(int index, int m) {
     WhenBackwardEnds([this] { Finish(); }, [this] { Abandon(); });
   }
   CheckGradient(member);
+  if (!unit.gradient->in_memory()) MakeRoom();
   unit.gradient->Add(m, member.tensor.grad());
   member.tensor.mutable_grad().reset();
   if (++unit.arrived < unit.trained) return;
@@ -76,10 +92,17 @@ void GradientReducer::OnGradient(int index, int m) {
   if (suspended_ == 0) SendCompleteUnits();
 }
 
-void GradientReducer::SendCompleteUnits() {
-  for (Unit& unit : units_) {
-    if (unit.sent) unit.gradient->Poll();
+// Before another full gradient comes into memory.
+void GradientReducer::MakeRoom() {
+  for (int index : in_flight_) units_[index].gradient->Poll();
+  std::erase_if(in_flight_, [this](int index) { return !units_[index].gradient->in_memory(); });
+  while (static_cast<int>(in_flight_.size()) > options_.max_in_flight) {
+    units_[in_flight_.front()].gradient->EndTransfer();
+    in_flight_.pop_front();
   }
+}
+
+void GradientReducer::SendCompleteUnits() {
   while (next_ < order_.size()) {
     const Unit& unit = units_[order_[next_]];
     if (unit.arrived < unit.trained) return;
@@ -88,7 +111,9 @@ void GradientReducer::SendCompleteUnits() {
 }
 
 void GradientReducer::Send(int index) {
+  if (!units_[index].gradient->in_memory()) MakeRoom();
   units_[index].gradient->StartReduce();
+  in_flight_.push_back(index);
   units_[index].sent = true;
 }
 
@@ -115,11 +140,10 @@ void GradientReducer::Finish() {
   ResetBackward();
 }
 
-// The maximum over the ranks of [per member: got a gradient], and of the order of page-ins with
-// both signs, which tells whether all ranks have the same.
+// The maximum over the ranks of [per member: got a gradient], and of the pager's report.
 std::vector<char> GradientReducer::ExchangeReport() {
   c10::AutoGradMode no_grad(false);
-  at::Tensor report = at::zeros({flags_ + 2}, at::kLong);
+  at::Tensor report = at::zeros({flags_ + 3}, at::kLong);
   int64_t* values = report.mutable_data_ptr<int64_t>();
   for (const Unit& unit : units_) {
     for (int m = 0; m < static_cast<int>(unit.parameter->members().size()); ++m) {
@@ -128,18 +152,15 @@ std::vector<char> GradientReducer::ExchangeReport() {
       values[unit.first_flag + m] = sent || unit.gradient->filled(m) ? 1 : 0;
     }
   }
-  values[flags_] = pager_.TakeOrderHash();
-  values[flags_ + 1] = -values[flags_];
+  const Pager::Report pages = pager_.TakeReport();
+  values[flags_] = pages.order_hash;
+  values[flags_ + 1] = pages.minus_order_hash;
+  values[flags_ + 2] = pages.deviated;
   at::Tensor on_device = report.to(world_.device_type());
   world_.AllReduce(on_device, ReduceOp::kMax)->Wait();
   report = on_device.cpu();
   values = report.mutable_data_ptr<int64_t>();
-  if (values[flags_] != -values[flags_ + 1]) {
-    throw std::logic_error(
-        "ranks ran the model's units in different orders in this step, so parameters were mixed "
-        "up; gradients of this step are dropped. Every rank must run the same modules in the same "
-        "order");
-  }
+  pager_.EndBackward({values[flags_], values[flags_ + 1], values[flags_ + 2]});
   return {values, values + flags_};
 }
 
@@ -155,7 +176,6 @@ void GradientReducer::LearnOrder() {
   }
   order_ = std::move(order);
   learned_ = true;
-  pager_.EndLearning();
 }
 
 void GradientReducer::ResetBackward() {
@@ -164,9 +184,10 @@ void GradientReducer::ResetBackward() {
     unit.sent = false;
   }
   arrival_.clear();
+  in_flight_.clear();
   next_ = 0;
   backward_ = -1;
-  pager_.ParkAll();
+  pager_.DropPass();
 }
 
 void GradientReducer::Abandon() noexcept {

@@ -3,15 +3,27 @@
 #define MEDFUSION_FSDP_GRADIENT_REDUCER_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "medfusion/distributed/process_group.h"
 #include "medfusion/fsdp/flat_gradient.h"
 #include "medfusion/fsdp/flat_parameter.h"
+#include "medfusion/fsdp/full_buffers.h"
 #include "medfusion/fsdp/pager.h"
 
 namespace medfusion {
+
+struct ReducerOptions {
+  // Of full gradients and sums; absent: each parameter's compute dtype, but at least float32 where
+  // the shard has more precision than that.
+  std::optional<at::ScalarType> dtype;
+  // Full gradients that may be on their way while another is collected. 0: backward waits for the
+  // last reduction when the next unit's first gradient arrives.
+  int max_in_flight = 0;
+};
 
 // Note [Reductions in one order]
 // A parameter may be used on some ranks only, so units are complete at different moments on
@@ -27,9 +39,11 @@ namespace medfusion {
 // others waiting until the timeout.
 class GradientReducer {
  public:
-  // `world` holds the reports; its order of collectives is the caller's care.
-  GradientReducer(std::vector<FlatParameter*> units, ReduceGroups groups, ProcessGroup& world,
-                  Pager& pager);
+  // `world` holds the reports; its order of collectives is the caller's care. Full gradients live
+  // in `buffers`.
+  GradientReducer(std::vector<FlatParameter*> units, ReduceGroups groups,
+                  const ReducerOptions& options, ProcessGroup& world, Pager& pager,
+                  FullBuffers& buffers);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -55,12 +69,14 @@ class GradientReducer {
   void CheckGradient(const FlatParameter::Member& member) const;
   void SendCompleteUnits();
   void Send(int unit);
+  void MakeRoom();
   void Finish();
   std::vector<char> ExchangeReport();
   void LearnOrder();
   void ResetBackward();
 
   const ReduceGroups groups_;
+  const ReducerOptions options_;
   ProcessGroup& world_;
   Pager& pager_;
   std::vector<Unit> units_;
@@ -71,8 +87,9 @@ class GradientReducer {
 
   // This backward.
   int backward_ = -1;
-  size_t next_ = 0;           // in order_
-  std::vector<int> arrival_;  // units in order of completion
+  size_t next_ = 0;            // in order_
+  std::vector<int> arrival_;   // units in order of completion
+  std::deque<int> in_flight_;  // units whose reduction may not be over, oldest first
 };
 
 }  // namespace medfusion

@@ -7,10 +7,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/agreement.h"
@@ -27,12 +27,20 @@ std::string DescribeTensor(const char* kind, const std::pair<std::string, at::Te
       "]", tensor.requires_grad() ? " trained" : "");
 }
 
+std::string DtypeName(const std::optional<at::ScalarType>& dtype) {
+  return dtype ? std::string(c10::toString(*dtype)) : "the parameters'";
+}
+
 // The options, the tensors and the units, one a line.
 std::vector<std::string> Describe(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
                                   const FSDPOptions& options) {
   std::vector<std::string> lines = {
       absl::StrCat("sharding_strategy: ", ShardingStrategyName(options.sharding_strategy)),
       absl::StrCat("max_resident_units: ", options.max_resident_units),
+      absl::StrCat("prefetch: ", options.forward_prefetch, " ", options.backward_prefetch),
+      absl::StrCat("max_gradients_in_flight: ", options.max_gradients_in_flight),
+      absl::StrCat("param_dtype: ", DtypeName(options.mixed_precision.param_dtype)),
+      absl::StrCat("reduce_dtype: ", DtypeName(options.mixed_precision.reduce_dtype)),
       absl::StrCat("sync_module_states: ", options.sync_module_states ? "on" : "off")};
   for (const auto& entry : tree.parameters) lines.push_back(DescribeTensor("parameter", entry));
   for (const auto& entry : tree.buffers) lines.push_back(DescribeTensor("buffer", entry));
@@ -63,6 +71,23 @@ void RequireUsable(const ModuleTree& tree, const FSDPOptions& options, ProcessGr
     throw std::invalid_argument(absl::StrCat("max_resident_units is ", options.max_resident_units,
                                              "; expected at least 1"));
   }
+  for (const auto& [option, value] :
+       {std::pair{"forward_prefetch", options.forward_prefetch},
+        std::pair{"backward_prefetch", options.backward_prefetch},
+        std::pair{"max_gradients_in_flight", options.max_gradients_in_flight}}) {
+    if (value < 0) {
+      throw std::invalid_argument(absl::StrCat(option, " is ", value, "; expected 0 or more"));
+    }
+  }
+  const MixedPrecision& mixed = options.mixed_precision;
+  for (const auto& [option, dtype] :
+       {std::pair{"param_dtype", mixed.param_dtype}, std::pair{"reduce_dtype", mixed.reduce_dtype},
+        std::pair{"output_dtype", mixed.output_dtype}}) {
+    if (dtype && !c10::isFloatingType(*dtype)) {
+      throw std::invalid_argument(absl::StrCat("mixed_precision.", option, " is ", DtypeName(dtype),
+                                               "; expected a floating-point dtype"));
+    }
+  }
   for (const auto& [name, tensor] : tree.parameters) {
     if (tensor.device().type() != group.device_type() || tensor.layout() != at::kStrided) {
       throw std::invalid_argument(absl::StrCat(
@@ -79,6 +104,18 @@ void RequireUsable(const ModuleTree& tree, const FSDPOptions& options, ProcessGr
                                                "' is sharded already; wrap a module once"));
     }
   }
+}
+
+// See MixedPrecision::param_dtype for what keeps its own.
+at::ScalarType ComputeDtype(const ModuleTree& tree, int parameter, const MixedPrecision& mixed) {
+  const auto& [name, tensor] = tree.parameters[parameter];
+  if (!mixed.param_dtype || !tensor.is_floating_point()) return tensor.scalar_type();
+  if (mixed.keep_precision && mixed.keep_precision(name)) return tensor.scalar_type();
+  const std::string statistics = name.substr(0, name.rfind('.') + 1) + "running_mean";
+  for (const auto& [buffer, values] : tree.buffers) {
+    if (buffer == statistics) return tensor.scalar_type();
+  }
+  return *mixed.param_dtype;
 }
 
 std::vector<int> AllOf(const ProcessGroup& group) {
@@ -112,11 +149,14 @@ ShardedModel::ShardedModel(ModuleTree tree, FSDPOptions options) {
   }
   const std::vector<PlannedUnit> plan = PlanOnAllRanks(tree, options);
   ResolveGroups(options);
-  buffers_ = std::make_unique<FullBuffers>(c10::Device(group_->device_type()));
+  mixed_precision_ = options.mixed_precision;
+  buffers_ = std::make_unique<FullBuffers>(group_->device());
+  gradient_buffers_ = std::make_unique<FullBuffers>(group_->device());
   pager_ = std::make_unique<Pager>(
-      *shard_group_, PagerOptions{options.max_resident_units,
-                                  options.sharding_strategy == ShardingStrategy::SHARD_GRAD_OP});
-  MakeUnits(tree, plan, options.sync_module_states);
+      *shard_group_,
+      PagerOptions{options.max_resident_units, options.forward_prefetch, options.backward_prefetch,
+                   options.sharding_strategy == ShardingStrategy::SHARD_GRAD_OP});
+  MakeUnits(tree, plan, options);
   if (options.sync_module_states) {
     c10::AutoGradMode no_grad(false);
     for (const auto& [name, buffer] : tree.buffers) {
@@ -129,7 +169,10 @@ ShardedModel::ShardedModel(ModuleTree tree, FSDPOptions options) {
   std::vector<FlatParameter*> units;
   for (const auto& unit : units_) units.push_back(unit.get());
   pager_->SetUnits(units);
-  reducer_ = std::make_unique<GradientReducer>(units, reduce_groups_, *group_, *pager_);
+  reducer_ = std::make_unique<GradientReducer>(
+      units, reduce_groups_,
+      ReducerOptions{options.mixed_precision.reduce_dtype, options.max_gradients_in_flight},
+      *group_, *pager_, *gradient_buffers_);
 }
 
 ShardedModel::~ShardedModel() = default;
@@ -155,7 +198,6 @@ std::vector<PlannedUnit> ShardedModel::PlanOnAllRanks(const ModuleTree& tree,
 }
 
 void ShardedModel::ResolveGroups(FSDPOptions& options) {
-  reduce_groups_.ranks = group_->size();
   switch (options.sharding_strategy) {
     case ShardingStrategy::FULL_SHARD:
     case ShardingStrategy::SHARD_GRAD_OP:
@@ -185,14 +227,16 @@ void ShardedModel::ResolveGroups(FSDPOptions& options) {
 }
 
 void ShardedModel::MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
-                             bool sync) {
+                             const FSDPOptions& options) {
   places_.resize(tree.parameters.size());
   for (const PlannedUnit& unit : plan) {
-    std::map<at::ScalarType, std::vector<int>> by_dtype;
+    std::map<std::pair<at::ScalarType, at::ScalarType>, std::vector<int>> by_dtype;
     for (int p : unit.parameters) {
-      by_dtype[tree.parameters[p].second.scalar_type()].push_back(p);
+      by_dtype[{tree.parameters[p].second.scalar_type(),
+                ComputeDtype(tree, p, options.mixed_precision)}]
+          .push_back(p);
     }
-    for (const auto& [dtype, indices] : by_dtype) {
+    for (const auto& [dtypes, indices] : by_dtype) {
       std::vector<std::pair<std::string, at::Tensor>> members;
       for (int p : indices) {
         places_[p] = {static_cast<int>(units_.size()), static_cast<int>(members.size())};
@@ -201,11 +245,23 @@ void ShardedModel::MakeUnits(const ModuleTree& tree, const std::vector<PlannedUn
       const std::string name =
           by_dtype.size() == 1
               ? unit.name
-              : absl::StrCat(unit.name, " (", std::string(c10::toString(dtype)), ")");
+              : absl::StrCat(unit.name, " (", std::string(c10::toString(dtypes.second)), ")");
       units_.push_back(std::make_unique<FlatParameter>(
-          name, members, *shard_group_, sync ? group_.get() : nullptr, pager_.get(), *buffers_));
+          name, members, *shard_group_, options.sync_module_states ? group_.get() : nullptr,
+          FlatParameter::Placement{dtypes.second, options.cpu_offload}, pager_.get(), *buffers_));
     }
   }
+}
+
+at::Tensor ShardedModel::CastInput(const at::Tensor& tensor) const {
+  const bool cast = mixed_precision_.param_dtype && mixed_precision_.cast_forward_inputs &&
+                    tensor.defined() && tensor.is_floating_point();
+  return cast ? tensor.to(*mixed_precision_.param_dtype) : tensor;
+}
+
+at::Tensor ShardedModel::CastOutput(const at::Tensor& tensor) const {
+  const bool cast = mixed_precision_.output_dtype && tensor.defined() && tensor.is_floating_point();
+  return cast ? tensor.to(*mixed_precision_.output_dtype) : tensor;
 }
 
 void ShardedModel::ListSlices(const ModuleTree& tree) {
@@ -252,14 +308,17 @@ void ShardedModel::BeginFull(bool writeback) {
   pager_->BeginFull(writeback);
 }
 
-ShardedModel::ForwardScope::ForwardScope(ShardedModel& model)
-    : model_(model), exceptions_(std::uncaught_exceptions()) {
+ShardedModel::ForwardScope::ForwardScope(ShardedModel& model) : model_(model) {
   model_.pager_->BeginForward();
 }
 
 ShardedModel::ForwardScope::~ForwardScope() {
-  const bool failed = std::uncaught_exceptions() > exceptions_;
-  model_.pager_->EndForward(/*keep=*/!failed && c10::GradMode::is_enabled());
+  if (!ended_) model_.pager_->FailForward();
+}
+
+void ShardedModel::ForwardScope::End() {
+  ended_ = true;
+  model_.pager_->EndForward();
 }
 
 }  // namespace medfusion

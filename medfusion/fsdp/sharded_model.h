@@ -38,7 +38,7 @@ class ShardedModel {
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // Around the module's forward.
+  // Around the module's forward. Its destruction without End() says that forward threw.
   class ForwardScope {
    public:
     explicit ForwardScope(ShardedModel& model);
@@ -46,10 +46,17 @@ class ShardedModel {
     ForwardScope(const ForwardScope&) = delete;
     ForwardScope& operator=(const ForwardScope&) = delete;
 
+    // Collective without gradients: ranks compare what they ran.
+    void End();
+
    private:
     ShardedModel& model_;
-    const int exceptions_;
+    bool ended_ = false;
   };
+
+  // Forward's arguments and result, in the dtypes that mixed precision asks for.
+  at::Tensor CastInput(const at::Tensor& tensor) const;
+  at::Tensor CastOutput(const at::Tensor& tensor) const;
 
   const std::vector<std::pair<std::string, at::Tensor>>& named_parameters() const {
     return slices_;
@@ -65,18 +72,23 @@ class ShardedModel {
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
   // Units in the model's order; a module whose parameters have several dtypes has one for each.
   const std::vector<std::unique_ptr<FlatParameter>>& units() const { return units_; }
+  // Memory for whole parameters, and for whole gradients.
   const FullBuffers& full_buffers() const { return *buffers_; }
+  const FullBuffers& gradient_buffers() const { return *gradient_buffers_; }
 
  private:
   void ResolveGroups(FSDPOptions& options);
   std::vector<PlannedUnit> PlanOnAllRanks(const ModuleTree& tree, const FSDPOptions& options) const;
-  void MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan, bool sync);
+  void MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
+                 const FSDPOptions& options);
   void ListSlices(const ModuleTree& tree);
 
   std::shared_ptr<ProcessGroup> group_;  // all ranks
   std::shared_ptr<ProcessGroup> shard_group_;
   ReduceGroups reduce_groups_;
+  MixedPrecision mixed_precision_;
   std::unique_ptr<FullBuffers> buffers_;
+  std::unique_ptr<FullBuffers> gradient_buffers_;
   std::unique_ptr<Pager> pager_;
   std::vector<std::unique_ptr<FlatParameter>> units_;
   std::vector<std::pair<int, int>> places_;  // by parameter: unit, member

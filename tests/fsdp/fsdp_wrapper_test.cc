@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <sstream>
@@ -20,8 +23,12 @@ namespace medfusion::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 FSDPOptions EveryModuleAUnit() {
   FSDPOptions options;
@@ -194,7 +201,7 @@ TEST(FsdpWrapperTest, EvaluatesWithoutGradientsAndParksAfterwards) {
     const at::Tensor x = torch::arange(12, at::kLong).view({2, 6}) + group.rank();
     const at::Tensor expected = reference->forward(x).detach();
     const auto expect_parked = [&] {
-      for (const auto& unit : model->sharded_model().units()) EXPECT_FALSE(unit->resident());
+      for (const auto& unit : model->sharded_model().units()) EXPECT_FALSE(unit->in_memory());
     };
     {
       torch::NoGradGuard no_grad;
@@ -246,7 +253,7 @@ TEST(FsdpWrapperTest, AnExceptionInForwardOrBackwardLeavesItUsable) {
     FSDPWrapper model(net, EveryModuleAUnit());
     const at::Tensor x = Input(group.rank());
     const auto expect_clean = [&] {
-      for (const auto& unit : model->sharded_model().units()) EXPECT_FALSE(unit->resident());
+      for (const auto& unit : model->sharded_model().units()) EXPECT_FALSE(unit->in_memory());
       for (const at::Tensor& slice : model->parameters()) EXPECT_FALSE(slice.grad().defined());
       for (const at::Tensor& parameter : net->parameters()) {
         EXPECT_FALSE(parameter.grad().defined());
@@ -347,33 +354,63 @@ TEST(FsdpWrapperTest, AnotherThreadInsideForwardIsRefused) {
   });
 }
 
+// Runs its units forwards or backwards.
+class TwoWays : public torch::nn::Module {
+ public:
+  explicit TwoWays(std::vector<std::string> names) {
+    for (const std::string& name : names) {
+      layers_.push_back(register_module(name, torch::nn::Linear(3, 3)));
+    }
+  }
+  at::Tensor forward(at::Tensor x, bool first_first) {
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      x = layers_[first_first ? i : layers_.size() - 1 - i]->forward(x);
+    }
+    return x;
+  }
+
+ private:
+  std::vector<torch::nn::Linear> layers_;
+};
+
 TEST(FsdpWrapperTest, DifferentOrdersOfUnitsAreFoundInTheFirstStepByName) {
-  class TwoWays : public torch::nn::Module {
-   public:
-    TwoWays() {
-      a = register_module("a", torch::nn::Linear(3, 3));
-      b = register_module("b", torch::nn::Linear(3, 3));
-    }
-    at::Tensor forward(const at::Tensor& x, bool a_first) {
-      return a_first ? b->forward(a->forward(x)) : a->forward(b->forward(x));
-    }
-    torch::nn::Linear a{nullptr}, b{nullptr};
-  };
   RunRanks(2, [](ProcessGroup& group) {
-    FSDPWrapper model(std::make_shared<TwoWays>(), EveryModuleAUnit());
-    EXPECT_THAT(ErrorOf([&] {
-                  model->forward(torch::ones({1, 3}), group.rank() == 0);
-                }),
+    FSDPOptions options = EveryModuleAUnit();
+    options.forward_prefetch = options.backward_prefetch = 0;
+    FSDPWrapper model(std::make_shared<TwoWays>(std::vector<std::string>{"a", "b"}), options);
+    const auto in_two_orders = [&] {
+      return model->forward(torch::ones({1, 3}), group.rank() == 0).sum();
+    };
+    EXPECT_THAT(ErrorOf(in_two_orders),
                 AllOf(HasSubstr("unit 'a' on rank 0"), HasSubstr("unit 'b' on rank 1")));
     // Later, at the end of backward, on all ranks, before gradients are seen.
     model->forward(torch::ones({1, 3}), true).sum().backward();
     model->zero_grad();
-    EXPECT_THAT(ErrorOf([&] {
-                  model->forward(torch::ones({1, 3}), group.rank() == 0).sum().backward();
-                }),
+    EXPECT_THAT(ErrorOf([&] { in_two_orders().backward(); }),
                 HasSubstr("different orders in this step"));
     for (const at::Tensor& slice : model->parameters()) EXPECT_FALSE(slice.grad().defined());
+    // Without gradients, at the end of forward.
+    const torch::NoGradGuard no_grad;
+    model->forward(torch::ones({1, 3}), true);
+    EXPECT_THAT(ErrorOf(in_two_orders), HasSubstr("different orders in this step"));
   });
+}
+
+TEST(FsdpWrapperTest, ARankThatPagesOtherUnitsThanTheOthersSaysSoAndAllEnd) {
+  GroupOptions options;
+  options.timeout = std::chrono::seconds(2);
+  const auto errors = RunRanksThatMayFail(
+      2,
+      [](ProcessGroup& group) {
+        FSDPWrapper model(std::make_shared<TwoWays>(std::vector<std::string>{"a", "b", "c", "d"}),
+                          EveryModuleAUnit());
+        model->forward(torch::ones({1, 3}), true).sum().backward();
+        model->forward(torch::ones({1, 3}), group.rank() == 0).sum().backward();
+      },
+      options);
+  EXPECT_THAT(errors[0], Not(IsEmpty()));
+  EXPECT_THAT(errors[1], AnyOf(HasSubstr("left the order of units of earlier steps, with unit 'd'"),
+                               HasSubstr("different orders in this step")));
 }
 
 TEST(FsdpWrapperTest, ClipGradNormIsOfTheWholeGradient) {
@@ -409,18 +446,68 @@ TEST(FsdpWrapperTest, ANormThatIsNotFiniteIsOneDecisionAndLeavesGradientsAlone) 
   }
 }
 
-TEST(FsdpWrapperTest, NoMoreUnitsThanAllowedAreWholeAtOnce) {
+// Units of different sizes: what is counted is exact.
+TEST(FsdpWrapperTest, MemoryOfWholeUnitsIsThatOfTwoNeighboursAndOneGradient) {
   RunRanks(2, [](ProcessGroup& group) {
+    const std::vector<int64_t> widths = {kFeatures, 10, 30, 8, 20, 4};
     torch::nn::Sequential net;
-    for (int i = 0; i < 6; ++i) net->push_back(torch::nn::Linear(kFeatures, kFeatures));
+    std::vector<int64_t> bytes;  // of each unit, padded to two ranks
+    for (size_t i = 0; i + 1 < widths.size(); ++i) {
+      net->push_back(torch::nn::Linear(widths[i], widths[i + 1]));
+      const int64_t numel = (widths[i] + 1) * widths[i + 1];
+      bytes.push_back((numel + numel % 2) * 8);
+    }
     net->to(at::kDouble);
     FSDPWrapper model(net, EveryModuleAUnit());
-    for (int step = 0; step < 3; ++step) {
+    for (int step = 0; step < 4; ++step) {
       model->forward(Input(group.rank())).sum().backward();
     }
-    const int64_t unit_bytes = (kFeatures * kFeatures + kFeatures) * 8;
-    EXPECT_EQ(model->sharded_model().units().size(), 6u);
-    EXPECT_EQ(model->sharded_model().full_buffers().peak_bytes(), 2 * unit_bytes);
+    int64_t neighbours = 0;
+    for (size_t i = 0; i + 1 < bytes.size(); ++i) {
+      neighbours = std::max(neighbours, bytes[i] + bytes[i + 1]);
+    }
+    EXPECT_EQ(model->sharded_model().units().size(), bytes.size());
+    EXPECT_EQ(model->sharded_model().full_buffers().peak_bytes(), neighbours);
+    EXPECT_EQ(model->sharded_model().gradient_buffers().peak_bytes(),
+              *std::max_element(bytes.begin(), bytes.end()));
+  });
+}
+
+TEST(FsdpWrapperTest, TheNextUnitIsGatheredAheadInTheOrderOfTheFirstStep) {
+  RunRanks(2, [](ProcessGroup&) {
+    // A layer that looks which units have memory when it runs.
+    class Watched : public torch::nn::Module {
+     public:
+      Watched() {
+        for (const char* name : {"a", "b", "c", "d"}) {
+          layers.push_back(register_module(name, torch::nn::Linear(3, 3)));
+        }
+      }
+      at::Tensor forward(at::Tensor x) {
+        for (auto& layer : layers) {
+          x = layer->forward(x);
+          if (look) look();
+        }
+        return x;
+      }
+      std::vector<torch::nn::Linear> layers;
+      std::function<void()> look;
+    };
+    auto net = std::make_shared<Watched>();
+    FSDPWrapper model(net, EveryModuleAUnit());
+    std::vector<std::string> seen;
+    net->look = [&] {
+      std::string names;
+      for (const auto& unit : model->sharded_model().units()) {
+        if (unit->in_memory()) names += unit->unit();
+      }
+      seen.push_back(names);
+    };
+    model->forward(torch::ones({1, 3})).sum().backward();
+    EXPECT_THAT(seen, ElementsAre("a", "ab", "bc", "cd"));
+    seen.clear();
+    model->forward(torch::ones({1, 3})).sum().backward();
+    EXPECT_THAT(seen, ElementsAre("ab", "bc", "cd", "cd"));
   });
 }
 
