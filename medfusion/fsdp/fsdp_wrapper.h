@@ -12,6 +12,7 @@
 #ifndef MEDFUSION_FSDP_FSDP_WRAPPER_H_
 #define MEDFUSION_FSDP_FSDP_WRAPPER_H_
 
+#include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 
 #include <memory>
@@ -130,15 +131,20 @@ class FSDPWrapper {
   ShardedModel& sharded_model() { return *model_; }
 
  private:
-  // An argument of forward, cast if it is a tensor or a vector of tensors.
+  // An argument of forward: tensors, TorchScript values that are tensors, and vectors of either
+  // are cast.
   template <typename Arg>
   decltype(auto) Input(Arg&& arg) const {
-    if constexpr (std::is_same_v<std::decay_t<Arg>, at::Tensor>) {
+    using Value = std::decay_t<Arg>;
+    if constexpr (std::is_same_v<Value, at::Tensor>) {
       return model_->CastInput(arg);
-    } else if constexpr (std::is_same_v<std::decay_t<Arg>, std::vector<at::Tensor>>) {
-      std::vector<at::Tensor> tensors;
-      for (const at::Tensor& tensor : arg) tensors.push_back(model_->CastInput(tensor));
-      return tensors;
+    } else if constexpr (std::is_same_v<Value, c10::IValue>) {
+      return arg.isTensor() ? c10::IValue(model_->CastInput(arg.toTensor())) : arg;
+    } else if constexpr (std::is_same_v<Value, std::vector<at::Tensor>> ||
+                         std::is_same_v<Value, std::vector<c10::IValue>>) {
+      Value cast;
+      for (const auto& element : arg) cast.push_back(Input(element));
+      return cast;
     } else {
       return std::forward<Arg>(arg);
     }
