@@ -49,12 +49,14 @@ at::Tensor PlainTensorOver(const at::Tensor& storage_of, int64_t offset, at::Int
 FlatParameter::FlatParameter(std::string unit,
                              const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                              ProcessGroup& shard_group, ProcessGroup* sync,
-                             const Placement& placement, PageHandler* handler, FullBuffers& buffers)
+                             const InitialValues& values, const Placement& placement,
+                             PageHandler* handler, FullBuffers& buffers)
     : unit_(std::move(unit)),
       shard_group_(shard_group),
       handler_(handler),
       buffers_(buffers),
-      device_(parameters.front().second.device()),
+      device_(parameters.front().second.is_meta() ? shard_group.device()
+                                                  : parameters.front().second.device()),
       compute_dtype_(placement.compute_dtype.value_or(parameters.front().second.scalar_type())) {
   c10::InferenceMode no_inference(false);
   c10::AutoGradMode no_grad(false);
@@ -67,7 +69,7 @@ FlatParameter::FlatParameter(std::string unit,
     numels.push_back(tensor.numel());
   }
   layout_ = LayOutShards(numels, shard_group.size());
-  shard_ = MakeShard(Flatten(sync), placement.shard_on_host && device_.type() != at::kCPU);
+  shard_ = MakeShard(Flatten(sync, values), placement.shard_on_host && device_.type() != at::kCPU);
   Repoint();
   for (int i = 0; i < static_cast<int>(members_.size()); ++i) {
     slices_.push_back(SliceOf(shard_, i).requires_grad_(members_[i].trained));
@@ -92,11 +94,16 @@ at::Tensor FlatParameter::MakeShard(const at::Tensor& flat, bool on_host) const 
   return shard_group_.Allocate(layout_.shard_numel, flat.scalar_type()).copy_(part);
 }
 
-at::Tensor FlatParameter::Flatten(ProcessGroup* sync) const {
-  at::Tensor flat = at::zeros({layout_.padded_numel()}, members_.front().tensor.options());
+at::Tensor FlatParameter::Flatten(ProcessGroup* sync, const InitialValues& values) const {
+  at::Tensor flat =
+      at::zeros({layout_.padded_numel()}, members_.front().tensor.options().device(device_));
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    flat.as_strided(member.sizes, member.strides, layout_.offsets[i]).copy_(member.tensor);
+    if (values.wanted()) {
+      flat.as_strided(member.sizes, member.strides, layout_.offsets[i])
+          .copy_(values.Of(member.name, member.tensor));
+    }
+    values.Place(member.tensor);
   }
   if (sync != nullptr && flat.numel() > 0) sync->Broadcast(flat, 0)->Wait();
   return flat;

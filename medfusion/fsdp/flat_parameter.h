@@ -12,6 +12,7 @@
 
 #include "medfusion/distributed/process_group.h"
 #include "medfusion/fsdp/full_buffers.h"
+#include "medfusion/fsdp/initial_values.h"
 #include "medfusion/fsdp/paged_storage.h"
 #include "medfusion/fsdp/shard_layout.h"
 
@@ -51,11 +52,12 @@ class FlatParameter {
     bool shard_on_host = false;
   };
 
-  // Takes over the parameters' memory. Collective over `sync`, when given: values become its
-  // rank 0's. `handler` and `buffers` outlive this object.
+  // Takes over the parameters' memory, or computes their values one parameter after another.
+  // Collective over `sync`, when given: values become its rank 0's. `handler` and `buffers` outlive
+  // this object.
   FlatParameter(std::string unit, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
-                ProcessGroup& shard_group, ProcessGroup* sync, const Placement& placement,
-                PageHandler* handler, FullBuffers& buffers);
+                ProcessGroup& shard_group, ProcessGroup* sync, const InitialValues& values,
+                const Placement& placement, PageHandler* handler, FullBuffers& buffers);
   // Parked parameters stay parked: an operator that uses one throws.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
@@ -106,7 +108,7 @@ class FlatParameter {
     at::Tensor full;  // over the storage, without the paging key
   };
 
-  at::Tensor Flatten(ProcessGroup* sync) const;
+  at::Tensor Flatten(ProcessGroup* sync, const InitialValues& values) const;
   at::Tensor MakeShard(const at::Tensor& flat, bool on_host) const;
   void Repoint();
   Paging MakePaging(at::ScalarType dtype) const;

@@ -13,6 +13,7 @@
 
 #include "medfusion/distributed/device_mesh.h"
 #include "medfusion/distributed/process_group.h"
+#include "medfusion/fsdp/initial_values.h"
 #include "medfusion/fsdp/unit_policy.h"
 
 namespace medfusion {
@@ -83,6 +84,11 @@ struct FSDPOptions {
 
   // Parameters and buffers become rank 0's at construction; off, the caller has made them equal.
   bool sync_module_states = true;
+
+  // Gives parameters and buffers on the meta device their values, one after another: fills
+  // `tensor`, which is contiguous and in host memory. With sync_module_states, called on rank 0
+  // only. Not needed for modules built with DeferInit. PyTorch: param_init_fn, by module.
+  ParamInitFn param_init_fn;
 };
 
 }  // namespace medfusion

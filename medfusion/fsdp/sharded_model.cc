@@ -88,8 +88,11 @@ void RequireUsable(const ModuleTree& tree, const FSDPOptions& options, ProcessGr
                                                "; expected a floating-point dtype"));
     }
   }
+  const InitialValues values(options.param_init_fn, group.device(), /*wanted=*/true);
   for (const auto& [name, tensor] : tree.parameters) {
-    if (tensor.device().type() != group.device_type() || tensor.layout() != at::kStrided) {
+    values.RequireSource("parameter", name, tensor);
+    if ((!tensor.is_meta() && tensor.device().type() != group.device_type()) ||
+        tensor.layout() != at::kStrided) {
       throw std::invalid_argument(absl::StrCat(
           "FSDPWrapper: parameter '", name, "' is on ", tensor.device().str(),
           " or not dense; backend ", group.backend_name(), " takes dense tensors on ",
@@ -104,6 +107,7 @@ void RequireUsable(const ModuleTree& tree, const FSDPOptions& options, ProcessGr
                                                "' is sharded already; wrap a module once"));
     }
   }
+  for (const auto& [name, tensor] : tree.buffers) values.RequireSource("buffer", name, tensor);
 }
 
 // See MixedPrecision::param_dtype for what keeps its own.
@@ -156,7 +160,10 @@ ShardedModel::ShardedModel(ModuleTree tree, FSDPOptions options) {
       *shard_group_,
       PagerOptions{options.max_resident_units, options.forward_prefetch, options.backward_prefetch,
                    options.sharding_strategy == ShardingStrategy::SHARD_GRAD_OP});
-  MakeUnits(tree, plan, options);
+  const InitialValues values(options.param_init_fn, group_->device(),
+                             !options.sync_module_states || group_->rank() == 0);
+  MakeUnits(tree, plan, options, values);
+  for (const auto& [name, buffer] : tree.buffers) values.Materialize(name, buffer);
   if (options.sync_module_states) {
     c10::AutoGradMode no_grad(false);
     for (const auto& [name, buffer] : tree.buffers) {
@@ -227,7 +234,7 @@ void ShardedModel::ResolveGroups(FSDPOptions& options) {
 }
 
 void ShardedModel::MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
-                             const FSDPOptions& options) {
+                             const FSDPOptions& options, const InitialValues& values) {
   places_.resize(tree.parameters.size());
   for (const PlannedUnit& unit : plan) {
     std::map<std::pair<at::ScalarType, at::ScalarType>, std::vector<int>> by_dtype;
@@ -247,7 +254,7 @@ void ShardedModel::MakeUnits(const ModuleTree& tree, const std::vector<PlannedUn
               ? unit.name
               : absl::StrCat(unit.name, " (", std::string(c10::toString(dtypes.second)), ")");
       units_.push_back(std::make_unique<FlatParameter>(
-          name, members, *shard_group_, options.sync_module_states ? group_.get() : nullptr,
+          name, members, *shard_group_, options.sync_module_states ? group_.get() : nullptr, values,
           FlatParameter::Placement{dtypes.second, options.cpu_offload}, pager_.get(), *buffers_));
     }
   }

@@ -80,7 +80,7 @@ class ShardedModel {
   void ResolveGroups(FSDPOptions& options);
   std::vector<PlannedUnit> PlanOnAllRanks(const ModuleTree& tree, const FSDPOptions& options) const;
   void MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
-                 const FSDPOptions& options);
+                 const FSDPOptions& options, const InitialValues& values);
   void ListSlices(const ModuleTree& tree);
 
   std::shared_ptr<ProcessGroup> group_;  // all ranks
