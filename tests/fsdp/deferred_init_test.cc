@@ -216,6 +216,11 @@ class OnMeta : public Model {
   at::Tensor weight_, bias_, shift_;
 };
 
+TEST(FsdpDeferredInitLibTorchTest, ModulesCannotBeMovedToMeta) {
+  torch::nn::Linear linear(2, 2);
+  EXPECT_ANY_THROW(linear->to(at::kMeta));
+}
+
 TEST_P(FsdpDeferredInitTest, MetaTensorsWithoutASourceOfValuesAreRefusedByName) {
   const auto errors = RunRanksThatMayFail(
       GetParam(), [](ProcessGroup&) { FSDPWrapper model(std::make_shared<OnMeta>()); });
