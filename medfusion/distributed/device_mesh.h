@@ -5,6 +5,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <utility>
 
 #include "medfusion/distributed/process_group.h"
 
@@ -19,6 +20,14 @@ class DeviceMesh {
   // every host and numbered one after another; replicate_size may then be 0 too.
   static absl::StatusOr<DeviceMesh> Create(std::shared_ptr<ProcessGroup> world, int replicate_size,
                                            int shard_size);
+
+  // The same table with rows and columns exchanged: rank r is replica r % replicate_size, shard
+  // r / replicate_size. Shards are then far apart, and copies near. Not collective.
+  DeviceMesh Transposed() const {
+    DeviceMesh mesh = *this;
+    std::swap(mesh.shard_, mesh.replicate_);
+    return mesh;
+  }
 
   // All ranks.
   const std::shared_ptr<ProcessGroup>& world() const { return world_; }

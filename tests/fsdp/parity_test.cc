@@ -57,7 +57,9 @@ struct Job {
   ShardingStrategy strategy = ShardingStrategy::FULL_SHARD;
   int64_t min_num_params = 0;
   int replicas = 0;  // of HYBRID_SHARD's mesh
+  bool transposed = false;
   bool no_sync = false;
+  int prefetch = 1;
   double tolerance = kTolerance;
 };
 
@@ -146,10 +148,14 @@ FSDPOptions OptionsOf(const Job& job, ProcessGroup& group) {
   FSDPOptions options;
   options.sharding_strategy = job.strategy;
   options.min_num_params = job.min_num_params;
+  options.forward_prefetch = options.backward_prefetch = job.prefetch;
+  options.max_resident_units = 1 + std::max(job.prefetch, 1);
+  options.max_gradients_in_flight = job.prefetch / 2;
   if (job.replicas > 0) {
     options.mesh =
         DeviceMesh::Create(group.shared_from_this(), job.replicas, group.size() / job.replicas)
             .value();
+    if (job.transposed) options.mesh = options.mesh->Transposed();
   }
   return options;
 }
@@ -215,8 +221,20 @@ TEST(FsdpHybridParityTest, TwoReplicasOfTwoShards) {
   ExpectParity(4, {.strategy = ShardingStrategy::HYBRID_SHARD, .replicas = 2});
 }
 
+TEST(FsdpHybridParityTest, ShardsAlongTheOtherDimensionOfTheMesh) {
+  ExpectParity(4, {.optimizer = AdamWInGroups,
+                   .strategy = ShardingStrategy::HYBRID_SHARD,
+                   .replicas = 2,
+                   .transposed = true});
+}
+
 TEST(FsdpHybridParityTest, ThreeReplicasOfOneShard) {
   ExpectParity(3, {.strategy = ShardingStrategy::HYBRID_SHARD, .replicas = 3});
+}
+
+TEST_P(FsdpParityTest, NothingAheadOrSeveralUnitsAhead) {
+  ExpectParity(GetParam(), {.make = Seeded<Text>, .tokens = true, .prefetch = 0});
+  ExpectParity(GetParam(), {.make = Seeded<Text>, .tokens = true, .prefetch = 3});
 }
 
 TEST_P(FsdpParityTest, OneUnitForTheWholeModel) {
