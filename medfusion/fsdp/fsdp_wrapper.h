@@ -98,7 +98,8 @@ class FSDPWrapper {
   // For optimizers: this rank's slice of each parameter, once, under the module's name for it: a
   // flat tensor, possibly empty, that shares the shard's memory and receives the averaged gradient
   // (with NO_SHARD, of the parameter's shape). Elementwise optimizers give what they would give
-  // unsharded; others (LBFGS, whole-tensor norms) do not.
+  // unsharded. LBFGS is refused, with std::invalid_argument from the forward that it calls; other
+  // optimizers that look at whole tensors give wrong results.
   std::vector<at::Tensor> parameters() const {
     std::vector<at::Tensor> result;
     for (const auto& [name, slice] : model_->named_parameters()) result.push_back(slice);
@@ -118,6 +119,8 @@ class FSDPWrapper {
   // is at most max_norm. When it is not finite they stay untouched and `finite` is false, on all
   // ranks alike: skip the step.
   GradientNorm ClipGradNorm(double max_norm) { return model_->ClipGradNorm(max_norm); }
+  // How often it was not finite; the same on all ranks. Each time, rank 0 logs a warning.
+  int64_t nonfinite_gradients() const { return model_->nonfinite_gradients(); }
 
   // { auto guard = model->no_sync(); loss.backward(); }   Gradients add up whole on each rank,
   // without communication, until a backward outside of the guard reduces them all. Without it,

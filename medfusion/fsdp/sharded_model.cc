@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "medfusion/base/log.h"
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/agreement.h"
 #include "medfusion/distributed/setup.h"
@@ -307,7 +308,16 @@ GradientNorm ShardedModel::ClipGradNorm(double max_norm) {
   for (const auto& [name, slice] : slices_) {
     if (slice.grad().defined()) gradients.push_back(slice.grad());
   }
-  return ClipGlobalGradientNorm(gradients, max_norm, *shard_group_);
+  const GradientNorm result = ClipGlobalGradientNorm(gradients, max_norm, *shard_group_, *group_);
+  if (!result.finite) {
+    ++nonfinite_gradients_;
+    if (group_->rank() == 0) {
+      LogWarning(absl::StrCat("FSDPWrapper: the norm of the gradients is ", result.norm,
+                              ", for the ", nonfinite_gradients_,
+                              ". time; they are left as they are, and the step is to be skipped"));
+    }
+  }
+  return result;
 }
 
 void ShardedModel::BeginFull(bool writeback) {
@@ -316,6 +326,7 @@ void ShardedModel::BeginFull(bool writeback) {
 }
 
 ShardedModel::ForwardScope::ForwardScope(ShardedModel& model) : model_(model) {
+  if (c10::GradMode::is_enabled() && model.shard_group_->size() > 1) model.lbfgs_watch_.OnForward();
   model_.pager_->BeginForward();
 }
 

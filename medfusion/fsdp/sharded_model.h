@@ -16,6 +16,7 @@
 #include "medfusion/fsdp/gradient_norm.h"
 #include "medfusion/fsdp/gradient_reducer.h"
 #include "medfusion/fsdp/module_tree.h"
+#include "medfusion/fsdp/optimizer_guard.h"
 #include "medfusion/fsdp/options.h"
 #include "medfusion/fsdp/pager.h"
 
@@ -64,6 +65,7 @@ class ShardedModel {
   std::vector<ShardedTensor> DescribeState() const;
   void ZeroGrad(bool set_to_none);
   GradientNorm ClipGradNorm(double max_norm);
+  int64_t nonfinite_gradients() const { return nonfinite_gradients_; }
 
   void BeginFull(bool writeback);
   void EndFull() { pager_->EndFull(); }
@@ -94,6 +96,8 @@ class ShardedModel {
   std::vector<std::pair<int, int>> places_;  // by parameter: unit, member
   std::vector<std::pair<std::string, at::Tensor>> slices_;
   std::unique_ptr<GradientReducer> reducer_;
+  LbfgsWatch lbfgs_watch_;
+  int64_t nonfinite_gradients_ = 0;
 };
 
 }  // namespace medfusion
