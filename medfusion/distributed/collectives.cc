@@ -22,12 +22,24 @@ void RequireAveragable(std::string_view call, const at::Tensor& tensor, ReduceOp
   }
 }
 
+// For groups of one rank.
+void CopyFlat(const at::Tensor& output, const at::Tensor& input) {
+  at::NoGradGuard no_grad;
+  if (output.data_ptr() != input.data_ptr()) output.view({-1}).copy_(input.view({-1}));
+}
+
 }  // namespace
 
 WorkPtr ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
   CheckTensor("AllReduce", "tensor", tensor);
   RequireAveragable("AllReduce", tensor, op);
   const int64_t bytes = static_cast<int64_t>(tensor.nbytes());
+  const std::string text =
+      absl::StrCat("AllReduce(", ReduceOpName(op), ") of ", DescribeForCall(tensor));
+  if (FewRanks()) {
+    return Run({text, DirectExchange::AllReduceBytesSent(bytes, size_)},
+               [&] { return engine_->exchange->AllReduce(tensor, op); });
+  }
   Finish finish;
   if (op == ReduceOp::kAverage && size_ > 1) {
     finish = [tensor, size = size_]() mutable {
@@ -35,9 +47,8 @@ WorkPtr ProcessGroup::AllReduce(at::Tensor tensor, ReduceOp op) {
       tensor.div_(size);
     };
   }
-  return Run(
-      {absl::StrCat("AllReduce(", ReduceOpName(op), ") of ", DescribeForCall(tensor)),
-       2 * bytes * (size_ - 1) / size_},
+  return RunC10d(
+      {text, 2 * bytes * (size_ - 1) / size_},
       [&] {
         std::vector<at::Tensor> tensors{tensor};
         c10d::AllreduceOptions options;
@@ -56,25 +67,24 @@ WorkPtr ProcessGroup::AllGather(at::Tensor output, at::Tensor input) {
                                              " times the input's ", input.numel(), " elements of ",
                                              std::string(c10::toString(input.scalar_type()))));
   }
+  const Call call{absl::StrCat("AllGather of ", DescribeForCall(input)),
+                  static_cast<int64_t>(input.nbytes()) * (size_ - 1)};
+  if (FewRanks()) {
+    return Run(call, [&] { return engine_->exchange->AllGather(output, input); });
+  }
   at::Tensor flat_output = output.view({-1});
   at::Tensor flat_input = input.view({-1});
   Finish finish;
-  if (size_ == 1) {
-    finish = [output, input] {
-      at::NoGradGuard no_grad;
-      output.view({-1}).copy_(input.view({-1}));
-    };
-  }
-  return Run(
-      {absl::StrCat("AllGather of ", DescribeForCall(input)),
-       static_cast<int64_t>(input.nbytes()) * (size_ - 1)},
-      [&] { return c10d_adapter::AllGather(*engine_->backend, flat_output, flat_input); },
+  if (size_ == 1) finish = [output, input] { CopyFlat(output, input); };
+  return RunC10d(
+      call, [&] { return c10d_adapter::AllGather(*engine_->backend, flat_output, flat_input); },
       std::move(finish));
 }
 
 // Note [Reduce-scatter on Gloo]
 // Gloo reduces the whole tensor on every rank and slices: 2(n-1)/n of the data sent. Exchanging the
-// parts first sends (n-1)/n, and lets this rank choose the order and the precision of its sum.
+// parts sends (n-1)/n, and lets this rank choose the order and the precision of its sum; so it is
+// direct however many ranks there are.
 WorkPtr ProcessGroup::ReduceScatter(at::Tensor output, at::Tensor input, ReduceOp op) {
   CheckTensor("ReduceScatter", "output", output);
   CheckTensor("ReduceScatter", "input", input);
@@ -87,32 +97,22 @@ WorkPtr ProcessGroup::ReduceScatter(at::Tensor output, at::Tensor input, ReduceO
   }
   const Call call{absl::StrCat("ReduceScatter(", ReduceOpName(op), ") of ", DescribeForCall(input)),
                   static_cast<int64_t>(input.nbytes()) * (size_ - 1) / size_};
-  if (device_type_ != c10::DeviceType::CPU) {
-    at::Tensor flat_output = output.view({-1});
-    at::Tensor flat_input = input.view({-1});
-    c10d::ReduceScatterOptions options;
-    options.reduceOp = ToC10d(op);
-    return Run(
-        call,
-        [&] {
-          return c10d_adapter::ReduceScatter(*engine_->backend, flat_output, flat_input, options);
-        },
-        [output, input, op, size = size_]() mutable {
-          at::NoGradGuard no_grad;
-          if (size == 1) output.view({-1}).copy_(input.view({-1}));
-          if (op == ReduceOp::kAverage) output.div_(size);
-        });
+  if (engine_->exchange) {
+    return Run(call, [&] { return engine_->exchange->ReduceScatter(output, input, op); });
   }
-  at::Tensor parts = size_ == 1 ? input : at::empty({input.numel()}, input.options());
-  return Run(
+  at::Tensor flat_output = output.view({-1});
+  at::Tensor flat_input = input.view({-1});
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = ToC10d(op);
+  return RunC10d(
       call,
       [&] {
-        std::vector<int64_t> equal;
-        at::Tensor flat = input.view({-1});
-        return c10d_adapter::AllToAll(*engine_->backend, parts, flat, equal, equal);
+        return c10d_adapter::ReduceScatter(*engine_->backend, flat_output, flat_input, options);
       },
-      [output, parts, input, op, size = size_]() mutable {
-        ReduceRows(output, parts.view({size, output.numel()}), op);
+      [output, input, op, size = size_]() mutable {
+        at::NoGradGuard no_grad;
+        if (size == 1) CopyFlat(output, input);
+        if (op == ReduceOp::kAverage) output.div_(size);
       });
 }
 
@@ -122,7 +122,7 @@ WorkPtr ProcessGroup::Broadcast(at::Tensor tensor, int root) {
     throw std::invalid_argument(absl::StrCat("Broadcast on group '", name_, "': root ", root,
                                              " is out of range; expected 0..", size_ - 1));
   }
-  return Run(
+  return RunC10d(
       {absl::StrCat("Broadcast from rank ", root, " of ", DescribeForCall(tensor)),
        rank_ == root ? static_cast<int64_t>(tensor.nbytes()) : 0},
       [&] {
@@ -163,18 +163,13 @@ WorkPtr ProcessGroup::AllToAll(at::Tensor output, at::Tensor input,
   int64_t own = input.numel() / size_;
   if (!input_sizes.empty()) own = input_sizes[rank_];
   Finish finish;
-  if (size_ == 1) {
-    finish = [output, input] {
-      at::NoGradGuard no_grad;
-      output.view({-1}).copy_(input.view({-1}));
-    };
-  }
+  if (size_ == 1) finish = [output, input] { CopyFlat(output, input); };
   at::Tensor flat_output = output.view({-1});
   at::Tensor flat_input = input.view({-1});
   const std::string described = input_sizes.empty()
                                     ? DescribeForCall(input)
                                     : std::string(c10::toString(input.scalar_type()));
-  return Run(
+  return RunC10d(
       {absl::StrCat("AllToAll of ", described), (input.numel() - own) * input.element_size()},
       [&] {
         return c10d_adapter::AllToAll(*engine_->backend, flat_output, flat_input, output_sizes,

@@ -11,9 +11,11 @@
 
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/backend.h"
+#include "medfusion/distributed/c10d_transport.h"
 #include "medfusion/distributed/process_group_engine.h"
 #include "medfusion/distributed/rank_list.h"
 #include "medfusion/distributed/roll_call.h"
+#include "medfusion/distributed/task.h"
 
 namespace medfusion {
 namespace {
@@ -31,37 +33,65 @@ std::string DescribeForCall(const at::Tensor& tensor) {
 
 class ProcessGroup::TrackedWork : public Work {
  public:
-  TrackedWork(std::shared_ptr<ProcessGroup> group, std::string call,
-              c10::intrusive_ptr<c10d::Work> work, Finish finish)
-      : group_(std::move(group)),
-        call_(std::move(call)),
-        work_(std::move(work)),
-        finish_(std::move(finish)) {}
+  TrackedWork(std::shared_ptr<ProcessGroup> group, std::string call, std::shared_ptr<Task> task)
+      : group_(std::move(group)), call_(std::move(call)), task_(std::move(task)) {}
+
+  ~TrackedWork() override {
+    if (!waited_) LeaveToBackground();
+  }
 
   void Wait() override {
-    if (done_) return;
-    done_ = true;
-    if (work_) {
-      try {
-        work_->wait();
-      } catch (const std::exception&) {
-        const std::string cause(StatusFromCurrentException().message());
-        group_->Fail(call_, cause);
-      }
+    if (waited_) return;
+    waited_ = true;
+    try {
+      task_->Finish();
+    } catch (const std::exception&) {
+      const std::string cause(StatusFromCurrentException().message());
+      group_->Fail(call_, cause);
     }
+  }
+
+  bool IsCompleted() override {
+    if (waited_ || task_->done()) return true;
+    LeaveToBackground();
+    return false;
+  }
+
+ private:
+  void LeaveToBackground() {
+    if (!left_) task_->LeaveToBackground();
+    left_ = true;
+  }
+
+  std::shared_ptr<ProcessGroup> group_;
+  std::string call_;
+  std::shared_ptr<Task> task_;
+  bool waited_ = false;
+  bool left_ = false;
+};
+
+namespace {
+
+// A collective of c10d's, or none, and what is to do after it.
+class C10dTask : public Task {
+ public:
+  C10dTask(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
+      : work_(std::move(work)), finish_(std::move(finish)) {}
+
+  bool done() override { return !work_ || work_->isCompleted() || Task::done(); }
+
+ private:
+  void Body() override {
+    if (work_) work_->wait();
     if (finish_) finish_();
     finish_ = nullptr;
   }
 
-  bool IsCompleted() override { return done_ || !work_ || work_->isCompleted(); }
-
- private:
-  std::shared_ptr<ProcessGroup> group_;
-  std::string call_;
   c10::intrusive_ptr<c10d::Work> work_;
-  Finish finish_;
-  bool done_ = false;
+  std::function<void()> finish_;
 };
+
+}  // namespace
 
 ProcessGroup::ProcessGroup() = default;
 ProcessGroup::~ProcessGroup() = default;
@@ -95,6 +125,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Create(c10::intrusive_ptr<c10d::Stor
                         rank, size, options.timeout, options.local_address, options.device_index});
     } catch (const std::exception&) {
       group->Fail("forming the group", std::string(StatusFromCurrentException().message()));
+    }
+    if (kind->device_type == c10::DeviceType::CPU) {
+      group->engine_->exchange = std::make_unique<DirectExchange>(
+          MakeC10dTransport(group->engine_->backend, group->engine_->backend_mutex), rank, size);
     }
   }
   return group;
@@ -148,19 +182,15 @@ void ProcessGroup::Fail(const std::string& call, const std::string& cause) {
   throw CollectiveError(failure_);
 }
 
-WorkPtr ProcessGroup::Run(Call call, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
-                          Finish finish) {
+WorkPtr ProcessGroup::Run(const Call& call, const std::function<std::shared_ptr<Task>()>& start) {
   if (!failure_.empty()) {
     throw CollectiveError(absl::StrCat(call.text, " on group '", name_,
                                        "' cannot start: the group is unusable since ", failure_));
   }
   const int64_t sequence = sequence_++;
   ++traffic_.collectives;
-  if (size_ == 1) {
-    return std::make_shared<TrackedWork>(shared_from_this(), "", nullptr, std::move(finish));
-  }
-  traffic_.bytes_sent += call.bytes_sent;
-  if (options_.check_collectives) {
+  if (size_ > 1) traffic_.bytes_sent += call.bytes_sent;
+  if (options_.check_collectives && size_ > 1) {
     try {
       CompareCalls(*engine_->store, name_, sequence, rank_, size_, call.text, options_.timeout);
     } catch (const CollectiveError& error) {
@@ -169,14 +199,35 @@ WorkPtr ProcessGroup::Run(Call call, const std::function<c10::intrusive_ptr<c10d
     }
   }
   const std::string text = absl::StrCat("collective #", sequence, ", ", call.text, ",");
-  c10::intrusive_ptr<c10d::Work> work;
+  // Nobody may have waited for the one that failed.
+  const std::string earlier = engine_->exchange ? engine_->exchange->failure() : "";
+  if (!earlier.empty()) Fail(text, absl::StrCat("an earlier collective failed: ", earlier));
+  std::shared_ptr<Task> task;
   try {
-    work = start();
+    task = start();
   } catch (const std::exception&) {
     Fail(text, std::string(StatusFromCurrentException().message()));
   }
-  return std::make_shared<TrackedWork>(shared_from_this(), text, std::move(work),
-                                       std::move(finish));
+  return std::make_shared<TrackedWork>(shared_from_this(), text, std::move(task));
+}
+
+WorkPtr ProcessGroup::RunC10d(const Call& call,
+                              const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
+                              Finish finish) {
+  return Run(call, [&]() -> std::shared_ptr<Task> {
+    c10::intrusive_ptr<c10d::Work> work;
+    if (size_ > 1) {
+      std::lock_guard lock(engine_->backend_mutex);
+      work = start();
+    }
+    return std::make_shared<C10dTask>(std::move(work), std::move(finish));
+  });
+}
+
+bool ProcessGroup::FewRanks() const { return engine_->exchange && size_ <= 16; }
+
+bool ProcessGroup::failed() const {
+  return !failure_.empty() || (engine_->exchange && !engine_->exchange->failure().empty());
 }
 
 void ProcessGroup::Barrier() {

@@ -34,6 +34,8 @@ class Work;
 
 namespace medfusion {
 
+class Task;
+
 struct GroupOptions {
   // Ends every wait: for a peer, for a collective, for the forming of a sub-group.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
@@ -86,7 +88,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   const GroupOptions& options() const { return options_; }
   const TrafficCounters& traffic() const { return traffic_; }
   // True after a collective of this group has failed; all later ones throw.
-  bool failed() const { return !failure_.empty(); }
+  bool failed() const;
 
   // The ranks of this group that run on the same host as `rank`, ascending.
   std::vector<int> RanksOnHostOf(int rank) const;
@@ -98,13 +100,13 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   WorkPtr AllReduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum);
 
   // Collective. `output` [size * n elements] receives every rank's `input` [n elements], in rank
-  // order.
+  // order. `input` may be this rank's part of `output`: then nothing is copied.
   WorkPtr AllGather(at::Tensor output, at::Tensor input);
 
   // Collective. `output` [n elements] becomes the reduction over the ranks of the rank-th of the
-  // `size` equal parts of `input` [size * n elements]. `input` may be overwritten. On Gloo each
-  // rank sends (size-1)/size of its input, once; float16 and bfloat16 are summed in float32, in
-  // rank order.
+  // `size` equal parts of `input` [size * n elements]. `input` may be overwritten; `output` may be
+  // this rank's part of it. On Gloo each rank sends (size-1)/size of its input, once; float16 and
+  // bfloat16 are summed in float32, in rank order.
   WorkPtr ReduceScatter(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::kSum);
 
   // Collective. `tensor` becomes rank `root`'s.
@@ -156,10 +158,15 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   };
   using Finish = std::function<void()>;
 
-  // Counts the call, compares it if asked, runs `start` and wraps what it returns; `finish` runs
-  // once in the first Wait(), after the transfer.
-  WorkPtr Run(Call call, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
-              Finish finish);
+  // Counts the call, compares it if asked, runs `start` and wraps what it returns.
+  WorkPtr Run(const Call& call, const std::function<std::shared_ptr<Task>()>& start);
+  // The same for a collective of c10d's; `finish` runs once in the first Wait(), after the
+  // transfer. In a group of one rank it is all there is.
+  WorkPtr RunC10d(const Call& call, const std::function<c10::intrusive_ptr<c10d::Work>()>& start,
+                  Finish finish);
+  // True when collectives of the CPU go from every rank to every other directly; with many ranks
+  // the algorithms of c10d need fewer messages.
+  bool FewRanks() const;
   void CheckTensor(std::string_view call, std::string_view argument,
                    const at::Tensor& tensor) const;
   // Throws CollectiveError with who is to blame; every later call repeats it.

@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
 
 #include "medfusion/distributed/reduce_op.h"
 
@@ -12,9 +15,11 @@ namespace medfusion {
 
 c10d::ReduceOp::RedOpType ToC10d(ReduceOp op);
 
-// output [n] = the reduction over the rows of `parts` [size, n], in row order; float16 and bfloat16
-// are summed in float32.
-void ReduceRows(at::Tensor& output, const at::Tensor& parts, ReduceOp op);
+// output [numel] = the reduction over `rows` (two or more, [numel] each, of `dtype`), in their
+// order; float16 and bfloat16 are summed in float32. `output` may be rows[own]; the other rows may
+// be overwritten. On the calling thread alone, whatever ATen's number of threads.
+void ReduceInOrder(std::byte* output, const std::vector<std::byte*>& rows, int own, int64_t numel,
+                   at::ScalarType dtype, ReduceOp op);
 
 }  // namespace medfusion
 
