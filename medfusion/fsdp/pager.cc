@@ -85,7 +85,7 @@ void Pager::MakeReadable(FlatParameter* unit, const UnitList& needed) {
       if (victim == nullptr) break;
       Park(victim);
     }
-    if (!schedule().learned()) CompareWithOtherRanks(unit);
+    if (!schedule().learned()) CompareWithOtherRanks(IndexOf(unit));
     Start(unit);
   }
   const auto at = std::find(in_memory_.begin(), in_memory_.end(), unit);
@@ -158,6 +158,7 @@ FlatParameter* Pager::Victim(const UnitList& kept) {
 
 Pager::Report Pager::TakeReport() {
   const PageSchedule& training = schedules_[kTraining];
+  if (!training.learned()) CompareWithOtherRanks(kBackwardEnds);
   Report report;
   report.order_hash = std::exchange(hash_, 1);
   report.minus_order_hash = -report.order_hash;
@@ -181,11 +182,18 @@ void Pager::AgreeOnSchedule(PageSchedule& schedule) {
   schedule.Learn(same ? recorded : std::vector<int>());
 }
 
-void Pager::CompareWithOtherRanks(const FlatParameter* unit) {
+std::string Pager::DescribeStep(int64_t step) const {
+  if (step == kForwardEnds) return "none, for forward has ended,";
+  if (step == kBackwardEnds) return "none, for backward has ended,";
+  return absl::StrCat("of unit '", units_[step]->unit(), "'");
+}
+
+void Pager::CompareWithOtherRanks(int step) {
+  if (shard_group_.size() == 1) return;
   c10::InferenceMode no_inference(false);
   c10::AutoGradMode no_grad(false);
-  const auto options = at::TensorOptions(at::kLong).device(unit->device());
-  const at::Tensor mine = at::full({1}, IndexOf(unit), options);
+  const auto options = at::TensorOptions(at::kLong).device(shard_group_.device());
+  const at::Tensor mine = at::full({1}, step, options);
   at::Tensor all = at::empty({shard_group_.size()}, options);
   shard_group_.AllGather(all, mine)->Wait();
   const at::Tensor indices = all.cpu();
@@ -193,9 +201,8 @@ void Pager::CompareWithOtherRanks(const FlatParameter* unit) {
   for (int rank = 1; rank < shard_group_.size(); ++rank) {
     if (index[rank] == index[0]) continue;
     throw std::logic_error(absl::StrCat(
-        "ranks run the model's units in different orders: page-in number ", page_ins_ + 1,
-        " is of unit '", units_[index[0]]->unit(), "' on rank 0 and of unit '",
-        units_[index[rank]]->unit(), "' on rank ", rank,
+        "ranks run the model's units in different orders: page-in number ", page_ins_ + 1, " is ",
+        DescribeStep(index[0]), " on rank 0 and ", DescribeStep(index[rank]), " on rank ", rank,
         " of the shard group. Every rank must run the same modules in the same order"));
   }
 }
@@ -225,7 +232,16 @@ void Pager::BeginForward() {
 }
 
 void Pager::EndForward() {
-  if (--forward_depth_ > 0 || InBackward() || kind_ == kTraining) return;
+  if (--forward_depth_ > 0 || InBackward()) return;
+  if (!schedule().learned()) {
+    try {
+      CompareWithOtherRanks(kForwardEnds);
+    } catch (...) {
+      DropPass();
+      throw;
+    }
+  }
+  if (kind_ == kTraining) return;
   ParkAll();
   PageSchedule& evaluation = schedules_[kEvaluation];
   kind_ = kTraining;

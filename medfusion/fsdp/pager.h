@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -61,7 +62,8 @@ class Pager : public PageHandler {
   // everything.
   void BeginForward();
   // After a forward that succeeded. What backward is likely to need first stays in; without
-  // gradients the pass ends, which is collective.
+  // gradients the pass ends, which is collective. In the first passes ranks compare that all are
+  // here.
   void EndForward();
   // After one that threw.
   void FailForward() noexcept;
@@ -98,7 +100,10 @@ class Pager : public PageHandler {
   void MakeReadable(FlatParameter* unit, const UnitList& needed);
   void StartAhead(int count, const UnitList& needed);
   void Start(FlatParameter* unit);
-  void CompareWithOtherRanks(const FlatParameter* unit);
+  // What comes next: the page-in of a unit, by index, or the end of a pass.
+  static constexpr int kForwardEnds = -1, kBackwardEnds = -2;
+  void CompareWithOtherRanks(int step);
+  std::string DescribeStep(int64_t step) const;
   size_t Limit() const;
   FlatParameter* Victim(const UnitList& kept);
   void CompareOrders(const Report& joint) const;
