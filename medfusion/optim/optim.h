@@ -4,5 +4,6 @@
 
 #include "medfusion/optim/fused_adam.h"
 #include "medfusion/optim/fused_sgd.h"
+#include "medfusion/optim/grad_scaler.h"
 
 #endif  // MEDFUSION_OPTIM_OPTIM_H_
