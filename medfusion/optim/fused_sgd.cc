@@ -83,7 +83,7 @@ std::vector<StepMember> TakeSparse(std::vector<StepMember>& members, const SGDOp
   std::vector<StepMember> dense, sparse;
   for (StepMember& member : members) {
     if (member.gradient.is_sparse() && (options.momentum() != 0 || options.weight_decay() != 0)) {
-      throw std::invalid_argument("FusedSGD cannot update " + member.place +
+      throw std::invalid_argument("FusedSGD cannot update " + PlaceOf(member) +
                                   ": its gradient is sparse, which excludes momentum and weight "
                                   "decay; make it dense (gradient.to_dense())");
     }

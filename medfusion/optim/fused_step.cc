@@ -96,19 +96,23 @@ std::vector<StepMember> CollectMembers(
   members.reserve(parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i];
-    at::Tensor gradient = parameter.grad();
+    const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    std::string place = Text("parameter ", i, " of group ", index);
+    StepMember member{parameter, gradient, age(parameter), index, i};
     if (const std::string why = WhyNot(parameter, gradient, allow_sparse); !why.empty()) {
-      throw std::invalid_argument(Text(optimizer, " cannot update ", place, ": ", why));
+      throw std::invalid_argument(Text(optimizer, " cannot update ", PlaceOf(member), ": ", why));
     }
     // ATen's CPU kernels walk all tensors in the parameter's order of memory.
     if (!gradient.is_sparse() && !SameLayout(gradient, parameter)) {
-      gradient = at::empty_like(parameter).copy_(gradient);
+      member.gradient = at::empty_like(parameter).copy_(gradient);
     }
-    members.push_back({parameter, std::move(gradient), age(parameter), std::move(place)});
+    members.push_back(std::move(member));
   }
   return members;
+}
+
+std::string PlaceOf(const StepMember& member) {
+  return Text("parameter ", member.index, " of group ", member.group);
 }
 
 std::vector<StepBatch> MakeBatches(std::vector<StepMember> members) {
@@ -134,7 +138,7 @@ std::vector<StepBatch> MakeBatches(std::vector<StepMember> members) {
 
 void CheckState(const StepMember& member, const at::Tensor& state, std::string_view name) {
   if (!state.defined() || state.sizes() == member.parameter.sizes()) return;
-  throw std::invalid_argument(Text("The optimizer's ", name, " of ", member.place, " has shape ",
+  throw std::invalid_argument(Text("The optimizer's ", name, " of ", PlaceOf(member), " has shape ",
                                    state.sizes(), ", the parameter ", member.parameter.sizes(),
                                    ": it comes from another model, or from another sharding"));
 }

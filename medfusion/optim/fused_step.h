@@ -18,7 +18,8 @@ struct StepMember {
   at::Tensor parameter;  // fills its memory: no gaps, no overlap
   at::Tensor gradient;   // of the parameter's strides, or sparse
   int64_t age = 0;       // what it has to share with others that are updated together
-  std::string place;     // "parameter 3 of group 0", for errors
+  size_t group = 0;      // where it is among the optimizer's parameters
+  size_t index = 0;
   void* key() const { return parameter.unsafeGetTensorImpl(); }  // of its state
 };
 
@@ -46,6 +47,9 @@ struct StepBatch {
 std::vector<StepMember> CollectMembers(
     const torch::optim::OptimizerParamGroup& group, size_t index, std::string_view optimizer,
     bool allow_sparse, const std::function<int64_t(const at::Tensor& parameter)>& age);
+
+// "parameter 3 of group 0", for errors.
+std::string PlaceOf(const StepMember& member);
 
 // Joins neighbours of one age, and sorts the runs by device and dtype. No sparse ones.
 std::vector<StepBatch> MakeBatches(std::vector<StepMember> members);
