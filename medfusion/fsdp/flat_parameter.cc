@@ -3,6 +3,8 @@
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <absl/status/status.h>
+#include <absl/strings/str_cat.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
@@ -10,7 +12,11 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
+#include <exception>
+#include <stdexcept>
 #include <utility>
+
+#include "medfusion/distributed/agreement.h"
 
 namespace medfusion {
 namespace {
@@ -97,14 +103,23 @@ at::Tensor FlatParameter::MakeShard(const at::Tensor& flat, bool on_host) const 
 at::Tensor FlatParameter::Flatten(ProcessGroup* sync, const InitialValues& values) const {
   at::Tensor flat =
       at::zeros({layout_.padded_numel()}, members_.front().tensor.options().device(device_));
+  absl::Status computed;
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
     if (values.wanted()) {
-      flat.as_strided(member.sizes, member.strides, layout_.offsets[i])
-          .copy_(values.Of(member.name, member.tensor));
+      try {
+        flat.as_strided(member.sizes, member.strides, layout_.offsets[i])
+            .copy_(values.Of(member.name, member.tensor));
+      } catch (const std::exception& error) {
+        computed = absl::InternalError(
+            absl::StrCat("initial values of parameter '", member.name, "': ", error.what()));
+      }
     }
     values.Place(member.tensor);
   }
+  // Ranks must not go on alone to the broadcast.
+  if (sync != nullptr) computed = AgreeOnStatus(*sync, computed);
+  if (!computed.ok()) throw std::runtime_error(std::string(computed.message()));
   if (sync != nullptr && flat.numel() > 0) sync->Broadcast(flat, 0)->Wait();
   return flat;
 }

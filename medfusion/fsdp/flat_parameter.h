@@ -53,8 +53,8 @@ class FlatParameter {
   };
 
   // Takes over the parameters' memory, or computes their values one parameter after another.
-  // Collective over `sync`, when given: values become its rank 0's. `handler` and `buffers` outlive
-  // this object.
+  // Collective over `sync`, when given: values become its rank 0's, and when rank 0 cannot compute
+  // them, all throw std::runtime_error. `handler` and `buffers` outlive this object.
   FlatParameter(std::string unit, const std::vector<std::pair<std::string, at::Tensor>>& parameters,
                 ProcessGroup& shard_group, ProcessGroup* sync, const InitialValues& values,
                 const Placement& placement, PageHandler* handler, FullBuffers& buffers);

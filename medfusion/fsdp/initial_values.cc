@@ -14,7 +14,7 @@ namespace medfusion {
 
 void InitialValues::RequireSource(const char* kind, const std::string& name,
                                   const at::Tensor& tensor) const {
-  if (!tensor.is_meta() || IsDeferred(tensor) || fn_) return;
+  if (!wanted_ || !tensor.is_meta() || IsDeferred(tensor) || fn_) return;
   throw std::invalid_argument(
       absl::StrCat("FSDPWrapper: ", kind, " '", name,
                    "' is on the meta device and nothing tells its values. Build the module with "

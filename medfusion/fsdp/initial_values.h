@@ -20,8 +20,8 @@ class InitialValues {
 
   bool wanted() const { return wanted_; }
 
-  // Throws std::invalid_argument that names the tensor when it is on the meta device, was not made
-  // inside DeferInit, and there is no function.
+  // Throws std::invalid_argument that names the tensor when its values are wanted, it is on the
+  // meta device, was not made inside DeferInit, and there is no function.
   void RequireSource(const char* kind, const std::string& name, const at::Tensor& tensor) const;
 
   // The values of `tensor`: itself when it has memory; on the device otherwise, and nobody else's.

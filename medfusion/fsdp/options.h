@@ -87,7 +87,8 @@ struct FSDPOptions {
 
   // Gives parameters and buffers on the meta device their values, one after another: fills
   // `tensor`, which is contiguous and in host memory. With sync_module_states, called on rank 0
-  // only. Not needed for modules built with DeferInit. PyTorch: param_init_fn, by module.
+  // only; the other ranks' modules may be on meta in any case. Not needed for modules built with
+  // DeferInit. PyTorch: param_init_fn, by module.
   ParamInitFn param_init_fn;
 };
 

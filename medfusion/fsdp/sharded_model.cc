@@ -89,7 +89,8 @@ void RequireUsable(const ModuleTree& tree, const FSDPOptions& options, ProcessGr
                                                "; expected a floating-point dtype"));
     }
   }
-  const InitialValues values(options.param_init_fn, group.device(), /*wanted=*/true);
+  const InitialValues values(options.param_init_fn, group.device(),
+                             !options.sync_module_states || group.rank() == 0);
   for (const auto& [name, tensor] : tree.parameters) {
     values.RequireSource("parameter", name, tensor);
     if ((!tensor.is_meta() && tensor.device().type() != group.device_type()) ||
@@ -164,7 +165,7 @@ ShardedModel::ShardedModel(ModuleTree tree, FSDPOptions options) {
   const InitialValues values(options.param_init_fn, group_->device(),
                              !options.sync_module_states || group_->rank() == 0);
   MakeUnits(tree, plan, options, values);
-  for (const auto& [name, buffer] : tree.buffers) values.Materialize(name, buffer);
+  MaterializeBuffers(tree, values, options.sync_module_states);
   if (options.sync_module_states) {
     c10::AutoGradMode no_grad(false);
     for (const auto& [name, buffer] : tree.buffers) {
@@ -259,6 +260,21 @@ void ShardedModel::MakeUnits(const ModuleTree& tree, const std::vector<PlannedUn
           FlatParameter::Placement{dtypes.second, options.cpu_offload}, pager_.get(), *buffers_));
     }
   }
+}
+
+void ShardedModel::MaterializeBuffers(const ModuleTree& tree, const InitialValues& values,
+                                      bool sync) const {
+  absl::Status computed;
+  for (const auto& [name, buffer] : tree.buffers) {
+    try {
+      values.Materialize(name, buffer);
+    } catch (const std::exception& error) {
+      computed = absl::InternalError(
+          absl::StrCat("initial values of buffer '", name, "': ", error.what()));
+    }
+  }
+  if (sync) computed = AgreeOnStatus(*group_, computed);
+  if (!computed.ok()) throw std::runtime_error(std::string(computed.message()));
 }
 
 at::Tensor ShardedModel::CastInput(const at::Tensor& tensor) const {

@@ -83,6 +83,7 @@ class ShardedModel {
   std::vector<PlannedUnit> PlanOnAllRanks(const ModuleTree& tree, const FSDPOptions& options) const;
   void MakeUnits(const ModuleTree& tree, const std::vector<PlannedUnit>& plan,
                  const FSDPOptions& options, const InitialValues& values);
+  void MaterializeBuffers(const ModuleTree& tree, const InitialValues& values, bool sync) const;
   void ListSlices(const ModuleTree& tree);
 
   std::shared_ptr<ProcessGroup> group_;  // all ranks
