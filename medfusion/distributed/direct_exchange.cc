@@ -14,20 +14,25 @@
 namespace medfusion {
 namespace {
 
-// Up to this many bytes a tensor is all-reduced by sending it whole to every rank.
-constexpr int64_t kWholeBytes = 64 * 1024;
-// Larger collectives are finished by the communication thread.
-constexpr int64_t kForegroundBytes = 64 * 1024;
-// Of a chunk, at most; with many peers less, so that scratch stays below kScratchBytes.
-constexpr int64_t kChunkBytes = 1024 * 1024;
+// Of a small collective: the caller finishes it.
+constexpr int64_t kSmallBytes = 256 * 1024;
+// Of a chunk that is reduced, at most; with many peers less, so that scratch stays below
+// kScratchBytes.
+constexpr int64_t kReducedChunkBytes = 1024 * 1024;
 constexpr int64_t kScratchBytes = 16 * 1024 * 1024;
-// Chunks of each peer that may be under way to this rank: one arrives while one is reduced.
-constexpr int64_t kDepth = 2;
+// Of a chunk that is only moved.
+constexpr int64_t kMovedChunkBytes = 4 * 1024 * 1024;
+// Chunks of each peer that may be under way to this rank. Not all, because what the kernel holds
+// falls out of the caches, and takes twice as long.
+constexpr int64_t kDepth = 3;
 // Free scratch that is kept: the communication thread's and a waiting caller's.
 constexpr size_t kFreeScratch = 2;
 constexpr int kTags = 1 << 30;
 
 std::byte* Bytes(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+// Whether all-reduce sends every rank the whole tensor.
+bool ReducesWhole(int64_t bytes, int size) { return bytes * (size - 1) <= kSmallBytes; }
 
 int64_t NumBytes(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
@@ -179,32 +184,48 @@ class DirectExchange::GatherExchange : public Exchange {
  public:
   GatherExchange(std::shared_ptr<Room> room, at::Tensor output, at::Tensor input)
       : Exchange(std::move(room), {output, input}),
-        output_(std::move(output)),
-        input_(std::move(input)) {}
+        output_(Bytes(output)),
+        input_(Bytes(input)),
+        bytes_(NumBytes(input)),
+        chunks_((bytes_ + kMovedChunkBytes - 1) / kMovedChunkBytes) {}
 
  private:
   void Post() override {
-    const int64_t bytes = NumBytes(input_);
-    for (int distance = size() - 1; distance > 0; --distance) {
-      const int peer = Peer(distance);
-      receives_.push_back(Receive(Bytes(output_) + peer * bytes, bytes, peer));
-    }
-    for (int distance = 1; distance < size(); ++distance) {
-      Send(Bytes(input_), bytes, Peer(distance));
+    for (int64_t chunk = 0; chunk < std::min(kDepth, chunks_); ++chunk) PostChunk(chunk);
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      for (int distance = 1; distance < size(); ++distance) {
+        Send(input_ + chunk * kMovedChunkBytes, ChunkBytes(chunk), Peer(distance));
+      }
     }
   }
 
   void Complete() override {
-    const int64_t bytes = NumBytes(input_);
-    std::byte* own = Bytes(output_) + rank() * bytes;
-    if (own != Bytes(input_) && bytes > 0) std::memcpy(own, Bytes(input_), bytes);
-    AwaitAll(receives_);
+    std::byte* own = output_ + rank() * bytes_;
+    if (own != input_ && bytes_ > 0) std::memcpy(own, input_, bytes_);
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      AwaitAll(arriving_[chunk % kDepth]);
+      if (chunk + kDepth < chunks_) PostChunk(chunk + kDepth);
+    }
     AwaitSends();
   }
 
-  const at::Tensor output_;
-  const at::Tensor input_;
-  std::vector<std::unique_ptr<Transfer>> receives_;
+  int64_t ChunkBytes(int64_t chunk) const {
+    return std::min(kMovedChunkBytes, bytes_ - chunk * kMovedChunkBytes);
+  }
+
+  void PostChunk(int64_t chunk) {
+    for (int distance = size() - 1; distance > 0; --distance) {
+      const int peer = Peer(distance);
+      arriving_[chunk % kDepth].push_back(
+          Receive(output_ + peer * bytes_ + chunk * kMovedChunkBytes, ChunkBytes(chunk), peer));
+    }
+  }
+
+  std::byte* const output_;
+  const std::byte* const input_;
+  const int64_t bytes_;
+  const int64_t chunks_;
+  std::vector<std::unique_ptr<Transfer>> arriving_[kDepth];
 };
 
 class DirectExchange::SmallReduceExchange : public Exchange {
@@ -262,14 +283,7 @@ class DirectExchange::ChunkedReduceExchange : public Exchange {
  private:
   void Post() override {
     if (gather_) {
-      // A reduced chunk comes back only after this rank's own has left, so its place is free.
-      for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
-        for (int distance = size() - 1; distance > 0; --distance) {
-          const int peer = Peer(distance);
-          gathered_.push_back(
-              Receive(InputChunk(peer, chunk), ChunkBytes(peer, chunk), peer, /*lane=*/1));
-        }
-      }
+      for (int64_t chunk = 0; chunk < std::min(kDepth, chunks_); ++chunk) PostGathered(chunk);
     }
     if (chunks_ == 1) PostChunk(0);
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
@@ -292,15 +306,29 @@ class DirectExchange::ChunkedReduceExchange : public Exchange {
       for (int distance = 1; distance < size(); ++distance) {
         Send(OutputChunk(chunk), ChunkBytes(rank(), chunk), Peer(distance), /*lane=*/1);
       }
+      if (chunk > 0) AwaitGathered(chunk - 1);
     }
     if (scratch_.defined()) room().GiveBack(std::move(scratch_));
-    AwaitAll(gathered_);
+    if (gather_ && chunks_ > 0) AwaitGathered(chunks_ - 1);
     AwaitSends();
+  }
+
+  // A reduced chunk comes back only after this rank's own has left, so its place is free.
+  void PostGathered(int64_t chunk) {
+    for (int distance = size() - 1; distance > 0; --distance) {
+      const int peer = Peer(distance);
+      gathered_[chunk % kDepth].push_back(
+          Receive(InputChunk(peer, chunk), ChunkBytes(peer, chunk), peer, /*lane=*/1));
+    }
+  }
+  void AwaitGathered(int64_t chunk) {
+    AwaitAll(gathered_[chunk % kDepth]);
+    if (chunk + kDepth < chunks_) PostGathered(chunk + kDepth);
   }
 
   int64_t ChunkElements() const {
     const int64_t share = kScratchBytes / kDepth / (size() - 1);
-    return std::max<int64_t>(1, std::min(kChunkBytes, share) / width_);
+    return std::max<int64_t>(1, std::min(kReducedChunkBytes, share) / width_);
   }
 
   // In elements.
@@ -352,7 +380,7 @@ class DirectExchange::ChunkedReduceExchange : public Exchange {
   const int64_t chunks_;
   at::Tensor scratch_;
   std::vector<std::unique_ptr<Transfer>> arriving_[kDepth];
-  std::vector<std::unique_ptr<Transfer>> gathered_;
+  std::vector<std::unique_ptr<Transfer>> gathered_[kDepth];
 };
 
 DirectExchange::DirectExchange(std::unique_ptr<Transport> transport, int rank, int size)
@@ -365,36 +393,37 @@ DirectExchange::~DirectExchange() {
   failed.swap(room_->failed);
 }
 
-std::shared_ptr<Task> DirectExchange::Begin(std::shared_ptr<Exchange> exchange, int64_t bytes) {
+std::shared_ptr<Task> DirectExchange::Begin(std::shared_ptr<Exchange> exchange, bool background) {
   exchange->Begin();
-  if (bytes > kForegroundBytes) exchange->LeaveToBackground();
+  if (background) exchange->LeaveToBackground();
   return exchange;
 }
 
 std::shared_ptr<Task> DirectExchange::AllGather(const at::Tensor& output, const at::Tensor& input) {
-  return Begin(std::make_shared<GatherExchange>(room_, output, input), NumBytes(output));
+  return Begin(std::make_shared<GatherExchange>(room_, output, input),
+               NumBytes(output) > kSmallBytes);
 }
 
 std::shared_ptr<Task> DirectExchange::ReduceScatter(const at::Tensor& output,
                                                     const at::Tensor& input, ReduceOp op) {
   return Begin(std::make_shared<ChunkedReduceExchange>(room_, output, input, output.numel(),
                                                        /*gather=*/false, op),
-               NumBytes(input));
+               NumBytes(input) > kSmallBytes);
 }
 
 std::shared_ptr<Task> DirectExchange::AllReduce(const at::Tensor& tensor, ReduceOp op) {
-  const int64_t bytes = NumBytes(tensor);
-  if (bytes <= kWholeBytes) {
-    return Begin(std::make_shared<SmallReduceExchange>(room_, tensor, op), bytes);
+  if (ReducesWhole(NumBytes(tensor), room_->size)) {
+    return Begin(std::make_shared<SmallReduceExchange>(room_, tensor, op), false);
   }
+  // In the background whatever its size: the others wait for what this rank reduces.
   const int64_t part = (tensor.numel() + room_->size - 1) / room_->size;
   return Begin(std::make_shared<ChunkedReduceExchange>(room_, tensor, tensor, part,
                                                        /*gather=*/true, op),
-               bytes);
+               true);
 }
 
 int64_t DirectExchange::AllReduceBytesSent(int64_t bytes, int size) {
-  return bytes <= kWholeBytes ? bytes * (size - 1) : 2 * bytes * (size - 1) / size;
+  return ReducesWhole(bytes, size) ? bytes * (size - 1) : 2 * bytes * (size - 1) / size;
 }
 
 std::string DirectExchange::failure() const {

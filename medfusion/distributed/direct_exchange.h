@@ -4,12 +4,13 @@
 // Note [Direct exchange]
 // All-gather: every rank sends its part to every other, straight into the output's storage there.
 // Reduce-scatter: every rank sends every other its part, in chunks. A chunk of all ranks is reduced
-// while the next one arrives; that takes scratch for two chunks of each peer, whatever the size.
+// while the next ones arrive; that takes scratch for three chunks of each peer, whatever the size.
 // All-reduce: a small tensor goes to all ranks whole, and each reduces it; a large one is reduced
 // and scattered, and every reduced chunk goes out at once to all, into its place.
-// What a rank has to send is posted when it calls; so a rank that waits depends on the others'
-// calls alone, and collectives that all ranks start in one order cannot block each other. A sum is
-// formed in rank order from whole chunks: the bits do not depend on who comes first.
+// What a rank has to send is posted when it calls, or by a thread that runs anyway: a rank that
+// waits depends on the others' calls, not on their waits, and collectives that all ranks start in
+// one order cannot block each other. A sum is formed in rank order from whole chunks: the bits do
+// not depend on who comes first.
 //
 // Note [Who finishes a collective]
 // The bytes move by themselves, but somebody must reduce, and see that all has arrived. For a large
@@ -60,7 +61,7 @@ class DirectExchange {
   class SmallReduceExchange;
   class ChunkedReduceExchange;
 
-  std::shared_ptr<Task> Begin(std::shared_ptr<Exchange> exchange, int64_t bytes);
+  std::shared_ptr<Task> Begin(std::shared_ptr<Exchange> exchange, bool background);
 
   std::shared_ptr<Room> room_;
 };

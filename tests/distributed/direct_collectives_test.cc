@@ -152,7 +152,7 @@ TEST_P(DirectCollectivesTest, AllReduceKnowsEveryDtypeAndReductionSmallAndLarge)
 TEST_P(DirectCollectivesTest, AllReduceKeepsItsOrderAroundPartAndChunkBorders) {
   RunRanks(GetParam(), [](ProcessGroup& group) {
     const int64_t n = group.size();
-    for (int64_t numel : {16384L, 16385L, n * kChunkFloats - 1, n * kChunkFloats,
+    for (int64_t numel : {21845L, 21846L, 65536L, 65537L, n * kChunkFloats - 1, n * kChunkFloats,
                           n * kChunkFloats + 1, 3 * n * kChunkFloats + 5}) {
       at::Tensor tensor = Values(group.rank(), numel, at::kFloat);
       group.AllReduce(tensor, ReduceOp::kAverage)->Wait();
@@ -254,6 +254,23 @@ TEST_P(DirectCollectivesTest, SeveralGroupsOfARankWorkAtOnce) {
   });
 }
 
+TEST_P(DirectCollectivesTest, ARankMayWaitForSomethingElseFirst) {
+  RunRanks(GetParam(), [](ProcessGroup& group) {
+    const auto other = group.Split(0);
+    const int64_t n = group.size();
+    for (int64_t numel : {10L, 50000L, 2 * kChunkFloats}) {
+      std::vector<WorkPtr> works;
+      works.push_back(group.AllReduce(at::ones({numel})));
+      works.push_back(group.AllGather(at::ones({n * numel}), at::ones({numel})));
+      works.push_back(group.ReduceScatter(at::ones({numel}), at::ones({n * numel})));
+      // Were a collective moved on by its waiters alone, the others would wait for rank 0 here.
+      if (group.rank() == 0) other->Barrier();
+      for (WorkPtr& work : works) work->Wait();
+      if (group.rank() != 0) other->Barrier();
+    }
+  });
+}
+
 TEST(DirectCollectivesTest, TrafficCountsWhatTheAlgorithmsSend) {
   RunRanks(4, [](ProcessGroup& group) {
     const auto sent = [&](const std::function<WorkPtr()>& start) {
@@ -276,46 +293,56 @@ GroupOptions ShortTimeout() {
 }
 
 // What each kind of collective says on the ranks that call it, when rank 2 of 3 does not.
-void ExpectBlame(bool peer_stays) {
-  using Start = std::function<WorkPtr(ProcessGroup&)>;
-  const Start starts[] = {
-      [](ProcessGroup& group) { return group.AllReduce(at::ones({4})); },
-      [](ProcessGroup& group) { return group.AllReduce(at::ones({3 * kChunkFloats})); },
-      [](ProcessGroup& group) { return group.AllGather(at::ones({3000000}), at::ones({1000000})); },
-      [](ProcessGroup& group) {
-        return group.ReduceScatter(at::ones({1000000}), at::ones({3000000}));
-      }};
-  for (const Start& start : starts) {
-    std::promise<void> others_failed;
-    auto wait_for_others = others_failed.get_future().share();
-    std::atomic<int> failures = 0;
-    const auto errors = RunRanksThatMayFail(
-        3,
-        [&](ProcessGroup& group) {
-          group.Barrier();
-          if (group.rank() == 2) {
-            if (peer_stays) wait_for_others.wait_for(std::chrono::seconds(20));
-            return;
-          }
-          try {
-            start(group)->Wait();
-          } catch (...) {
-            if (++failures == 2) others_failed.set_value();
-            throw;
-          }
-        },
-        ShortTimeout());
-    for (int rank : {0, 1}) {
-      EXPECT_THAT(errors[rank], HasSubstr("collective #1"));
-      EXPECT_THAT(errors[rank], HasSubstr("no sign of life from rank 2"));
-    }
-    EXPECT_EQ(errors[2], "");
+void ExpectBlame(bool peer_stays, const std::function<WorkPtr(ProcessGroup&)>& start) {
+  std::promise<void> others_failed;
+  auto wait_for_others = others_failed.get_future().share();
+  std::atomic<int> failures = 0;
+  const auto errors = RunRanksThatMayFail(
+      3,
+      [&](ProcessGroup& group) {
+        group.Barrier();
+        if (group.rank() == 2) {
+          if (peer_stays) wait_for_others.wait_for(std::chrono::seconds(20));
+          return;
+        }
+        try {
+          start(group)->Wait();
+        } catch (...) {
+          if (++failures == 2) others_failed.set_value();
+          throw;
+        }
+      },
+      ShortTimeout());
+  for (int rank : {0, 1}) {
+    EXPECT_THAT(errors[rank], HasSubstr("collective #1"));
+    EXPECT_THAT(errors[rank], HasSubstr("no sign of life from rank 2"));
   }
+  EXPECT_EQ(errors[2], "");
 }
 
-TEST(DirectCollectivesTest, ARankThatNeverCallsIsNamedAtTheTimeout) { ExpectBlame(true); }
+void ExpectBlameOfEveryKind(bool peer_stays) {
+  std::vector<std::thread> threads;
+  for (const std::function<WorkPtr(ProcessGroup&)>& start :
+       {std::function<WorkPtr(ProcessGroup&)>(
+            [](ProcessGroup& group) { return group.AllReduce(at::ones({4})); }),
+        std::function<WorkPtr(ProcessGroup&)>(
+            [](ProcessGroup& group) { return group.AllReduce(at::ones({3 * kChunkFloats})); }),
+        std::function<WorkPtr(ProcessGroup&)>([](ProcessGroup& group) {
+          return group.AllGather(at::ones({3000000}), at::ones({1000000}));
+        }),
+        std::function<WorkPtr(ProcessGroup&)>([](ProcessGroup& group) {
+          return group.ReduceScatter(at::ones({1000000}), at::ones({3000000}));
+        })}) {
+    threads.emplace_back([=] { ExpectBlame(peer_stays, start); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
-TEST(DirectCollectivesTest, ARankThatHasGoneIsNamed) { ExpectBlame(false); }
+TEST(DirectCollectivesTest, ARankThatNeverCallsIsNamedAtTheTimeout) {
+  ExpectBlameOfEveryKind(true);
+}
+
+TEST(DirectCollectivesTest, ARankThatHasGoneIsNamed) { ExpectBlameOfEveryKind(false); }
 
 TEST(DirectCollectivesTest, AFailureThatNobodyWaitedForFailsTheNextCall) {
   const auto errors = RunRanksThatMayFail(

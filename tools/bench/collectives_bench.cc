@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -25,7 +27,8 @@ DEFINE_int32(nproc_per_node, 0, "ranks to start on this machine; 0 when a launch
 DEFINE_string(by, "medfusion", "medfusion or c10d");
 DEFINE_int32(repeats, 11, "batches of calls");
 DEFINE_string(sizes, "4096,65536,1048576,67108864", "bytes of the whole tensor, comma separated");
-DEFINE_string(only, "", "one operation: AllReduce, AllGather, AllGatherInPlace or ReduceScatter");
+DEFINE_int32(products, 10, "products of 512 x 512 matrices that are computed meanwhile");
+DEFINE_string(only, "", "operations whose names contain this: AllReduce, UnderCompute, ...");
 
 namespace {
 
@@ -35,7 +38,30 @@ using Operation = std::pair<std::string, std::function<void()>>;
 std::vector<Operation> MedfusionOperations(ProcessGroup& group, const at::Tensor& whole,
                                            const at::Tensor& part) {
   const at::Tensor own = whole.narrow(0, group.rank() * part.numel(), part.numel());
+  const at::Tensor square = at::ones({512, 512});
+  const auto compute = [square] {
+    for (int i = 0; i < FLAGS_products; ++i) at::mm(square, square);
+  };
   return {{"AllReduce", [&group, whole] { group.AllReduce(whole)->Wait(); }},
+          {"Compute", compute},
+          {"AllReduceUnderCompute",
+           [&group, whole, compute] {
+             const medfusion::WorkPtr work = group.AllReduce(whole);
+             compute();
+             work->Wait();
+           }},
+          {"AllGatherUnderCompute",
+           [&group, whole, own, compute] {
+             const medfusion::WorkPtr work = group.AllGather(whole, own);
+             compute();
+             work->Wait();
+           }},
+          {"ReduceScatterUnderCompute",
+           [&group, whole, part, compute] {
+             const medfusion::WorkPtr work = group.ReduceScatter(part, whole);
+             compute();
+             work->Wait();
+           }},
           {"AllGather", [&group, whole, part] { group.AllGather(whole, part)->Wait(); }},
           {"AllGatherInPlace", [&group, whole, own] { group.AllGather(whole, own)->Wait(); }},
           {"ReduceScatter", [&group, whole, part] { group.ReduceScatter(part, whole)->Wait(); }}};
@@ -62,10 +88,18 @@ std::vector<Operation> C10dOperations(ProcessGroup& group, const at::Tensor& who
            }}};
 }
 
+// Of all threads of this process.
+double CpuMicroseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
+}
+
 void Measure(ProcessGroup& group, int64_t bytes, const Operation& operation) {
   using Clock = std::chrono::steady_clock;
   const int64_t calls = std::clamp<int64_t>((16 << 20) / bytes, 1, 100);
   operation.second();
+  const double cpu_before = CpuMicroseconds();
   at::Tensor times = at::zeros({FLAGS_repeats}, at::kDouble);
   for (int i = 0; i < FLAGS_repeats; ++i) {
     group.Barrier();
@@ -74,14 +108,15 @@ void Measure(ProcessGroup& group, int64_t bytes, const Operation& operation) {
     const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
     times[i] = took.count() / static_cast<double>(calls);
   }
+  const double cpu = (CpuMicroseconds() - cpu_before) / static_cast<double>(calls * FLAGS_repeats);
   group.AllReduce(times, medfusion::ReduceOp::kMax)->Wait();
   if (group.rank() != 0) return;
   const double median = times.median().item<double>();
   std::printf(
       "{\"bench\": \"collectives\", \"by\": \"%s\", \"ranks\": %d, \"op\": \"%s\", \"bytes\": %ld, "
-      "\"median_us\": %.1f, \"min_us\": %.1f, \"algbw_GBps_median\": %.4f}\n",
+      "\"median_us\": %.1f, \"min_us\": %.1f, \"cpu_us\": %.1f, \"algbw_GBps_median\": %.4f}\n",
       FLAGS_by.c_str(), group.size(), operation.first.c_str(), static_cast<long>(bytes), median,
-      times.min().item<double>(), static_cast<double>(bytes) / median / 1e3);
+      times.min().item<double>(), cpu, static_cast<double>(bytes) / median / 1e3);
   std::fflush(stdout);
 }
 
@@ -111,7 +146,7 @@ int main(int argc, char** argv) {
     for (const Operation& operation : FLAGS_by == "c10d"
                                           ? C10dOperations(group, whole, part)
                                           : MedfusionOperations(group, whole, part)) {
-      if (FLAGS_only.empty() || FLAGS_only == operation.first) Measure(group, bytes, operation);
+      if (operation.first.find(FLAGS_only) != std::string::npos) Measure(group, bytes, operation);
     }
   }
   return medfusion::CleanupDistributed().ok() ? 0 : 1;
