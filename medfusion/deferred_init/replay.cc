@@ -41,13 +41,15 @@ void Replayer::Run(const std::vector<int>& ops, const std::set<int>& kept) {
     for (int storage : recording_.op(index).uses) last_use[storage] = index;
     for (int storage : recording_.op(index).writes) last_use[storage] = index;
   }
+  std::map<int, std::vector<int>> done_after;
+  for (const auto& [storage, last] : last_use) {
+    if (kept.count(storage) == 0) done_after[last].push_back(storage);
+  }
   for (int index : ops) {
     const RecordedOperator& op = recording_.op(index);
     // A draw that is run only for the state after it may stand alone, without the tensor it fills.
     RunOne(op, op.fills && ops.size() == 1 && kept.empty());
-    for (const auto& [storage, last] : last_use) {
-      if (last == index && kept.count(storage) == 0) storages_.erase(storage);
-    }
+    for (int storage : done_after[index]) storages_.erase(storage);
   }
 }
 
