@@ -113,6 +113,7 @@ class FSDPWrapper {
   void train(bool on = true) { impl_->train(on); }
   void eval() { impl_->eval(); }
   bool is_training() const { return impl_->is_training(); }
+  // Also of gradients that no_sync() has kept back, which an optimizer's zero_grad does not know.
   void zero_grad(bool set_to_none = true) { model_->ZeroGrad(set_to_none); }
 
   // Collective. Scales all gradients by one factor so that their norm over all parameters and ranks

@@ -19,7 +19,8 @@ namespace {
 
 // Low-precision gradients are added up in float32 when their shard has it, unless the user says
 // otherwise.
-at::ScalarType GradientDtype(const FlatParameter& parameter, const ReducerOptions& options) {
+at::ScalarType GradientDtype(const FlatParameter& parameter,
+                             const GradientReducerOptions& options) {
   const at::ScalarType dtype = parameter.compute_dtype();
   if (options.dtype && c10::isFloatingType(dtype)) return *options.dtype;
   const bool low = dtype == at::kHalf || dtype == at::kBFloat16;
@@ -29,8 +30,8 @@ at::ScalarType GradientDtype(const FlatParameter& parameter, const ReducerOption
 }  // namespace
 
 GradientReducer::GradientReducer(std::vector<FlatParameter*> units, ReduceGroups groups,
-                                 const ReducerOptions& options, ProcessGroup& world, Pager& pager,
-                                 FullBuffers& buffers)
+                                 const GradientReducerOptions& options, ProcessGroup& world,
+                                 Pager& pager, FullBuffers& buffers)
     : groups_(std::move(groups)), options_(options), world_(world), pager_(pager) {
   for (int u = 0; u < static_cast<int>(units.size()); ++u) {
     Unit unit;
@@ -191,7 +192,10 @@ void GradientReducer::ResetBackward() {
 }
 
 void GradientReducer::Abandon() noexcept {
-  if (backward_ == -1) return;
+  if (backward_ != -1) Forget();
+}
+
+void GradientReducer::Forget() noexcept {
   for (Unit& unit : units_) {
     unit.gradient->Drop();
     for (const FlatParameter::Member& member : unit.parameter->members()) {

@@ -16,7 +16,7 @@
 
 namespace medfusion {
 
-struct ReducerOptions {
+struct GradientReducerOptions {
   // Of full gradients and sums; absent: each parameter's compute dtype, but at least float32 where
   // the shard has more precision than that.
   std::optional<at::ScalarType> dtype;
@@ -42,7 +42,7 @@ class GradientReducer {
   // `world` holds the reports; its order of collectives is the caller's care. Full gradients live
   // in `buffers`.
   GradientReducer(std::vector<FlatParameter*> units, ReduceGroups groups,
-                  const ReducerOptions& options, ProcessGroup& world, Pager& pager,
+                  const GradientReducerOptions& options, ProcessGroup& world, Pager& pager,
                   FullBuffers& buffers);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -54,6 +54,8 @@ class GradientReducer {
 
   // Forgets a backward that failed. Does nothing otherwise.
   void Abandon() noexcept;
+  // Forgets also what was added up while suspended.
+  void Forget() noexcept;
 
  private:
   struct Unit {
@@ -76,7 +78,7 @@ class GradientReducer {
   void ResetBackward();
 
   const ReduceGroups groups_;
-  const ReducerOptions options_;
+  const GradientReducerOptions options_;
   ProcessGroup& world_;
   Pager& pager_;
   std::vector<Unit> units_;

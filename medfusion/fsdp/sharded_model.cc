@@ -180,7 +180,7 @@ ShardedModel::ShardedModel(ModuleTree tree, FSDPOptions options) {
   pager_->SetUnits(units);
   reducer_ = std::make_unique<GradientReducer>(
       units, reduce_groups_,
-      ReducerOptions{options.mixed_precision.reduce_dtype, options.max_gradients_in_flight},
+      GradientReducerOptions{options.mixed_precision.reduce_dtype, options.max_gradients_in_flight},
       *group_, *pager_, *gradient_buffers_);
 }
 
@@ -308,6 +308,7 @@ std::vector<ShardedTensor> ShardedModel::DescribeState() const {
 }
 
 void ShardedModel::ZeroGrad(bool set_to_none) {
+  reducer_->Forget();
   for (const auto& [name, slice] : slices_) {
     at::Tensor& gradient = slice.mutable_grad();
     if (!gradient.defined()) continue;
