@@ -25,7 +25,16 @@
 #include "medfusion/train/model_strategy.h"
 #include "tools/cpp/runfiles/runfiles.h"
 
-DEFINE_string(strategy, "ddp", "how ranks share the work: none (one rank alone) or ddp");
+DEFINE_string(
+    strategy, "ddp",
+    "how ranks share the work: none (one rank alone), ddp (each holds the whole model) or "
+    "fsdp (each holds a part)");
+DEFINE_string(sharding_strategy, "FULL_SHARD",
+              "of fsdp: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or HYBRID_SHARD");
+DEFINE_int64(min_num_params, 1'000'000,
+             "of fsdp: a module with so many parameters is gathered on its own");
+DEFINE_string(mixed_precision, "none",
+              "what the model computes in: none (float32), bf16, or fp16 (with a scaled loss)");
 DEFINE_string(backend, "auto", "what ranks communicate by: auto, gloo or nccl");
 DEFINE_string(nproc_per_node, "auto",
               "ranks to start on this machine; auto: one per GPU, else two (one with "
@@ -62,6 +71,7 @@ DEFINE_bool(resume, false, "go on from the newest checkpoint in output_dir, if t
 namespace {
 
 using medfusion::FusionJobOptions;
+using medfusion::StrategyOptions;
 using medfusion::TrainReport;
 
 constexpr char kUsage[] =
@@ -111,10 +121,28 @@ absl::StatusOr<std::string> DataPath() {
                                           error, "); name a file by --data"));
 }
 
+absl::StatusOr<StrategyOptions> ReadStrategy() {
+  StrategyOptions strategy;
+  strategy.name = FLAGS_strategy;
+  strategy.min_num_params = FLAGS_min_num_params;
+  MEDFUSION_ASSIGN_OR_RETURN(strategy.sharding_strategy,
+                             medfusion::ParseShardingStrategy(FLAGS_sharding_strategy));
+  MEDFUSION_ASSIGN_OR_RETURN(strategy.mixed_precision,
+                             medfusion::ParsePrecision(FLAGS_mixed_precision));
+  MEDFUSION_RETURN_IF_ERROR(medfusion::CheckStrategy(strategy, 1));
+  for (const char* flag : {"sharding_strategy", "min_num_params"}) {
+    const auto info = gflags::GetCommandLineFlagInfoOrDie(flag);
+    if (strategy.name == "fsdp" || info.is_default) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, "=", info.current_value, " is for strategy=fsdp, not ", strategy.name));
+  }
+  return strategy;
+}
+
 absl::StatusOr<FusionJobOptions> ReadOptions() {
   FusionJobOptions options;
   MEDFUSION_ASSIGN_OR_RETURN(options.data, DataPath());
-  options.strategy = FLAGS_strategy;
+  MEDFUSION_ASSIGN_OR_RETURN(options.strategy, ReadStrategy());
   options.target = FLAGS_target;
   options.positive_class = FLAGS_positive_class;
   options.groups = FLAGS_groups;
@@ -136,7 +164,6 @@ absl::StatusOr<FusionJobOptions> ReadOptions() {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout=", FLAGS_timeout, " is out of range; expected seconds above 0"));
   }
-  MEDFUSION_RETURN_IF_ERROR(medfusion::CheckStrategy(options.strategy, 1));
   MEDFUSION_RETURN_IF_ERROR(options.train.Check());
   return options;
 }
@@ -147,7 +174,7 @@ absl::StatusOr<int> RanksToStart() {
   if (environment.source != "none") return 1;
   if (FLAGS_nproc_per_node == "auto" && FLAGS_strategy == "none") return 1;
   MEDFUSION_ASSIGN_OR_RETURN(const int ranks, medfusion::ParseRankCount(FLAGS_nproc_per_node));
-  MEDFUSION_RETURN_IF_ERROR(medfusion::CheckStrategy(FLAGS_strategy, ranks));
+  MEDFUSION_RETURN_IF_ERROR(medfusion::CheckStrategy({.name = FLAGS_strategy}, ranks));
   return ranks;
 }
 
@@ -159,7 +186,8 @@ void PrintReport(const FusionJobOptions& options, const TrainReport& report) {
             << metric("sensitivity") << "  specificity " << metric("specificity") << "  f1 "
             << metric("f1") << "\n";
   if (report.skipped_steps > 0) {
-    std::cout << "skipped " << report.skipped_steps << " steps whose loss was not finite\n";
+    std::cout << "skipped " << report.skipped_steps
+              << " steps whose loss or gradients were not finite\n";
   }
   std::cout << "wrote " << options.output_dir << "/metrics.json and history.jsonl" << std::endl;
 }

@@ -38,15 +38,25 @@ RankBatch NextBatch(const TrainingTask& task, std::span<const size_t> positions,
   return result;
 }
 
+// Collective where forward is: a rank without a batch must not leave the others alone in it. The
+// same on all ranks then; otherwise OK, for a vote after forward.
+absl::Status AgreeBeforeForward(ProcessGroup& group, const ModelStrategy& model,
+                                const absl::Status& local) {
+  if (!model.collective_forward()) return absl::OkStatus();
+  if (!AnyRank(group, !local.ok())) return absl::OkStatus();
+  return AgreeOnStatus(group, local);
+}
+
 // An epoch in progress.
 class EpochRun {
  public:
   EpochRun(ProcessGroup& group, const TrainOptions& options, const TrainingTask& task,
-           torch::optim::Optimizer& optimizer, DistributedSampler& sampler)
+           torch::optim::Optimizer& optimizer, GradScaler& scaler, DistributedSampler& sampler)
       : group_(group),
         options_(options),
         task_(task),
         optimizer_(optimizer),
+        scaler_(scaler),
         sampler_(sampler),
         plan_(sampler.dataset_size(), options.batch_size, group.size(), options.accumulate) {}
 
@@ -55,7 +65,9 @@ class EpochRun {
     for (int64_t step = 0; step < plan_.steps(); ++step) {
       MEDFUSION_RETURN_IF_ERROR(Step(step));
     }
-    if (totals_.steps == 0) {
+    // A loss that is scaled too much costs steps at first.
+    const bool settling = scaler_.enabled() && scaler_.scale() >= 1;
+    if (totals_.steps == 0 && !settling) {
       return absl::FailedPreconditionError(absl::StrCat("all ", plan_.steps(), " steps of epoch ",
                                                         sampler_.epoch() + 1,
                                                         " were skipped: ", last_trouble_));
@@ -69,6 +81,7 @@ class EpochRun {
   absl::StatusOr<StepVote> Forward(int64_t step, at::Tensor& loss, int64_t& real);
   absl::StatusOr<bool> Accumulate(int64_t step, double& loss_sum, int64_t& real);
   absl::StatusOr<bool> GradientsAreFinite(int64_t step);
+  absl::StatusOr<bool> TakeStep(int64_t step);
   absl::Status OnTrouble(int64_t step, const std::string& what);
   absl::StatusOr<EpochTotals> Combine(double seconds);
 
@@ -76,6 +89,7 @@ class EpochRun {
   const TrainOptions& options_;
   const TrainingTask& task_;
   torch::optim::Optimizer& optimizer_;
+  GradScaler& scaler_;
   DistributedSampler& sampler_;
   const StepPlan plan_;
   EpochTotals totals_;
@@ -87,15 +101,24 @@ class EpochRun {
 // The vote of all ranks on one batch, and this rank's loss to go backward from.
 absl::StatusOr<StepVote> EpochRun::Forward(int64_t step, at::Tensor& loss, int64_t& real) {
   double local_sum = 0;
-  const absl::Status local = CatchAsStatus([&] {
-    const RankBatch next =
-        NextBatch(task_, task_.split.train, sampler_, options_.batch_size, group_.device());
-    const at::Tensor losses = task_.losses(task_.forward(next.batch), next.batch);
-    const at::Tensor sum = losses.slice(0, 0, next.real).sum();
-    local_sum = sum.detach().to(at::kDouble).item<double>();
-    real += next.real;
-    loss = sum * (static_cast<double>(group_.size()) / static_cast<double>(plan_.SamplesOf(step)));
+  RankBatch next;
+  absl::Status local = CatchAsStatus([&] {
+    next = NextBatch(task_, task_.split.train, sampler_, options_.batch_size, group_.device());
   });
+  MEDFUSION_RETURN_IF_ERROR(AgreeBeforeForward(group_, *task_.model, local));
+  at::Tensor outputs;
+  if (local.ok()) local = CatchAsStatus([&] { outputs = task_.forward(next.batch); });
+  // The others may wait for this rank inside of forward, and would not vote.
+  if (!local.ok() && task_.model->collective_forward()) return local;
+  if (local.ok()) {
+    local = CatchAsStatus([&] {
+      const at::Tensor sum = task_.losses(outputs, next.batch).slice(0, 0, next.real).sum();
+      local_sum = sum.detach().to(at::kDouble).item<double>();
+      real += next.real;
+      loss =
+          sum * (static_cast<double>(group_.size()) / static_cast<double>(plan_.SamplesOf(step)));
+    });
+  }
   // A broken group cannot vote.
   if (group_.failed()) return local;
   return VoteOnStep(group_, local, local_sum);
@@ -115,7 +138,7 @@ absl::StatusOr<bool> EpochRun::Accumulate(int64_t step, double& loss_sum, int64_
     }
     if (!usable) continue;  // the rest of the step's samples are passed over, too
     const auto quiet = b + 1 < batches ? task_.model->NoSync() : nullptr;
-    loss.backward();
+    scaler_.Scale(loss).backward();
   }
   return usable;
 }
@@ -129,6 +152,21 @@ absl::StatusOr<bool> EpochRun::GradientsAreFinite(int64_t step) {
   if (std::isfinite(norm)) return true;
   MEDFUSION_RETURN_IF_ERROR(OnTrouble(step, absl::StrCat("the gradients' norm is ", norm)));
   return false;
+}
+
+// False when the step was left out.
+absl::StatusOr<bool> EpochRun::TakeStep(int64_t step) {
+  const bool finite = scaler_.Unscale(optimizer_);
+  bool usable = finite;
+  // Gradients that are finite may have a norm that is not.
+  if (finite) {
+    MEDFUSION_ASSIGN_OR_RETURN(usable, GradientsAreFinite(step));
+  } else {
+    last_trouble_ = absl::StrCat("gradients overflow with the loss scaled by ", scaler_.scale());
+  }
+  if (usable) scaler_.Step(optimizer_);
+  scaler_.Update();
+  return usable;
 }
 
 absl::Status EpochRun::OnTrouble(int64_t step, const std::string& what) {
@@ -145,10 +183,11 @@ absl::Status EpochRun::Step(int64_t step) {
   int64_t real = 0;
   MEDFUSION_ASSIGN_OR_RETURN(bool usable, Accumulate(step, loss_sum, real));
   if (usable) {
-    MEDFUSION_ASSIGN_OR_RETURN(usable, GradientsAreFinite(step));
+    MEDFUSION_ASSIGN_OR_RETURN(usable, TakeStep(step));
+  } else {
+    task_.model->ForgetGradients();
   }
   if (usable) {
-    optimizer_.step();
     loss_sum_ += loss_sum;
     rank_samples_ += real;
     totals_.samples += plan_.SamplesOf(step);
@@ -186,8 +225,8 @@ absl::StatusOr<EpochTotals> EpochRun::Combine(double seconds) {
 
 absl::StatusOr<EpochTotals> TrainEpoch(ProcessGroup& group, const TrainOptions& options,
                                        const TrainingTask& task, torch::optim::Optimizer& optimizer,
-                                       DistributedSampler& sampler) {
-  return EpochRun(group, options, task, optimizer, sampler).Run();
+                                       GradScaler& scaler, DistributedSampler& sampler) {
+  return EpochRun(group, options, task, optimizer, scaler, sampler).Run();
 }
 
 absl::StatusOr<MetricResults> Evaluate(ProcessGroup& group, int64_t batch_size,
@@ -201,18 +240,30 @@ absl::StatusOr<MetricResults> Evaluate(ProcessGroup& group, int64_t batch_size,
   torch::nn::Module& module = task.model->module();
   const bool was_training = module.is_training();
   module.eval();
-  const absl::Status local = CatchAsStatus([&] {
+  bool agreed = false;
+  absl::Status local;
+  const absl::Status passed = CatchAsStatus([&] {
     const at::NoGradGuard no_grad;
     for (int64_t b = 0; b < plan.batches(); ++b) {
-      const RankBatch next = NextBatch(task, positions, sampler, batch_size, group.device());
-      const at::Tensor outputs = task.forward(next.batch);
-      if (next.real > 0) {
-        evaluator->Update(outputs, task.losses(outputs, next.batch), next.batch);
+      RankBatch next;
+      if (local.ok()) {
+        local = CatchAsStatus(
+            [&] { next = NextBatch(task, positions, sampler, batch_size, group.device()); });
       }
+      const absl::Status joint = AgreeBeforeForward(group, *task.model, local);
+      agreed = !joint.ok();
+      if (agreed) local = joint;
+      if (!local.ok()) return;
+      const at::Tensor outputs = task.forward(next.batch);
+      if (next.real == 0) continue;
+      local = CatchAsStatus(
+          [&] { evaluator->Update(outputs, task.losses(outputs, next.batch), next.batch); });
     }
   });
   module.train(was_training);
-  if (group.failed()) return local;
+  if (agreed) return local;
+  local.Update(passed);
+  if (group.failed() || (!passed.ok() && task.model->collective_forward())) return local;
   MEDFUSION_RETURN_IF_ERROR(AgreeOnStatus(group, local));
   return evaluator->metrics().Compute(group);
 }

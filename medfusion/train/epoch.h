@@ -15,6 +15,7 @@
 #include "medfusion/data/split.h"
 #include "medfusion/distributed/process_group.h"
 #include "medfusion/metrics/metric_set.h"
+#include "medfusion/optim/grad_scaler.h"
 #include "medfusion/sampler/distributed_sampler.h"
 #include "medfusion/train/evaluator.h"
 #include "medfusion/train/model_strategy.h"
@@ -60,11 +61,13 @@ struct EpochTotals {
 };
 
 // Collective. Trains on the rest of `sampler`'s epoch (exactly-once mode, over the positions in
-// split.train). See Note [The same result on any number of ranks]. Errors are the same on all ranks
-// that can know; FailedPrecondition for a loss that is not finite.
+// split.train), with the loss scaled by `scaler`. See Note [The same result on any number of
+// ranks]. Errors are the same on all ranks that can know; FailedPrecondition for a loss that is not
+// finite. Gradients that overflow because of the loss's scale are no error: their steps are
+// skipped, and the scale gets smaller.
 absl::StatusOr<EpochTotals> TrainEpoch(ProcessGroup& group, const TrainOptions& options,
                                        const TrainingTask& task, torch::optim::Optimizer& optimizer,
-                                       DistributedSampler& sampler);
+                                       GradScaler& scaler, DistributedSampler& sampler);
 
 // Collective. The metrics of the samples at `positions`, each counted once. The model is in eval
 // mode meanwhile, and then as it was. Every rank runs as many batches, so that a strategy may

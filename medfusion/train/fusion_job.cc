@@ -79,7 +79,7 @@ FusionClassifier MakeModel(const FusionData& data, int64_t seed) {
 absl::Status RequireSameJob(ProcessGroup& group, const FusionJobOptions& options,
                             const FusionData& data) {
   auto settings = options.train.Settings();
-  settings.emplace_back("strategy", options.strategy);
+  for (auto& setting : options.strategy.Settings()) settings.push_back(std::move(setting));
   settings.emplace_back("groups", options.groups);
   settings.emplace_back(
       "split", absl::StrCat(options.fractions.train, "/", options.fractions.validation, "/",
@@ -99,17 +99,19 @@ absl::Status WriteMetrics(const FusionJobOptions& options, const FusionData& dat
     const MetricResult& result = report.test.at(name);
     test[name] = result.defined() ? nlohmann::ordered_json(result.value()) : nullptr;
   }
-  const nlohmann::ordered_json metrics = {{"strategy", options.strategy},
-                                          {"world_size", world_size},
-                                          {"seed", options.train.seed},
-                                          {"splits",
-                                           {{"train", data.split.train.size()},
-                                            {"validation", data.split.validation.size()},
-                                            {"test", data.split.test.size()}}},
-                                          {"epochs", report.epochs},
-                                          {"best_epoch", report.best_epoch},
-                                          {"skipped_steps", report.skipped_steps},
-                                          {"test", test}};
+  const nlohmann::ordered_json metrics = {
+      {"strategy", options.strategy.name},
+      {"mixed_precision", PrecisionName(options.strategy.mixed_precision)},
+      {"world_size", world_size},
+      {"seed", options.train.seed},
+      {"splits",
+       {{"train", data.split.train.size()},
+        {"validation", data.split.validation.size()},
+        {"test", data.split.test.size()}}},
+      {"epochs", report.epochs},
+      {"best_epoch", report.best_epoch},
+      {"skipped_steps", report.skipped_steps},
+      {"test", test}};
   return WriteFileAtomically(options.output_dir + "/metrics.json", metrics.dump(2) + "\n");
 }
 
@@ -160,8 +162,8 @@ absl::StatusOr<TrainReport> Run(const std::shared_ptr<ProcessGroup>& group,
   progress.Say(absl::StrFormat(
       "%s: %d to train, %d to validate, %d to test; %s on %d rank%s, batch %d x %d x %d",
       options.data, data.split.train.size(), data.split.validation.size(), data.split.test.size(),
-      options.strategy, group->size(), group->size() > 1 ? "s" : "", options.train.batch_size,
-      group->size(), options.train.accumulate));
+      options.strategy.Describe(), group->size(), group->size() > 1 ? "s" : "",
+      options.train.batch_size, group->size(), options.train.accumulate));
   MEDFUSION_ASSIGN_OR_RETURN(TrainReport report, Train(*group, options.train, task, hooks));
   MEDFUSION_RETURN_IF_ERROR(AgreeOnStatus(
       *group, main ? WriteMetrics(options, data, group->size(), report) : absl::OkStatus()));

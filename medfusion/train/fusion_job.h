@@ -11,6 +11,7 @@
 
 #include "medfusion/data/split.h"
 #include "medfusion/distributed/process_group.h"
+#include "medfusion/train/model_strategy.h"
 #include "medfusion/train/options.h"
 #include "medfusion/train/trainer.h"
 
@@ -18,8 +19,7 @@ namespace medfusion {
 
 struct FusionJobOptions {
   TrainOptions train;
-  // "none" or "ddp"; see CreateDistributedModel.
-  std::string strategy = "ddp";
+  StrategyOptions strategy;
 
   // A CSV file, read by every rank; see medfusion/data/csv.h. Two classes.
   std::string data;

@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
 #include <absl/strings/str_cat.h>
-#include <torch/optim/adamw.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 
 #include "medfusion/base/status.h"
 #include "medfusion/distributed/agreement.h"
+#include "medfusion/optim/optim.h"
 #include "medfusion/train/early_stopping.h"
 
 namespace medfusion {
@@ -41,6 +41,7 @@ class TrainRun {
             torch::optim::AdamWOptions(options.learning_rate).weight_decay(options.weight_decay)),
         sampler_(static_cast<int64_t>(task.split.train.size()), group.size(), group.rank(),
                  {.seed = options.seed, .mode = SamplerMode::kExactlyOnce}),
+        scaler_({.enabled = task.model->needs_loss_scaling(), .group = group.shared_from_this()}),
         stopping_{.patience = options.patience} {}
 
   absl::StatusOr<TrainReport> Run() {
@@ -54,7 +55,7 @@ class TrainRun {
     }
     report_.best_epoch = stopping_.best_epoch;
     if (!best_.empty()) {
-      MEDFUSION_RETURN_IF_ERROR(RestoreModule(best_, kBest, task_.model->module()));
+      MEDFUSION_RETURN_IF_ERROR(RestoreModule(best_, kBest, *task_.model));
     }
     if (!task_.split.test.empty()) {
       MEDFUSION_ASSIGN_OR_RETURN(report_.test,
@@ -74,8 +75,9 @@ class TrainRun {
   const TrainOptions& options_;
   const TrainingTask& task_;
   const TrainHooks& hooks_;
-  torch::optim::AdamW optimizer_;
+  FusedAdamW optimizer_;
   DistributedSampler sampler_;
+  GradScaler scaler_;
   EarlyStopping stopping_;
   NamedTensors best_;  // the best epoch's model
   int64_t steps_ = 0;  // taken in all epochs
@@ -102,7 +104,7 @@ absl::Status TrainRun::Epoch() {
   EpochRecord record;
   record.epoch = report_.epochs + 1;
   MEDFUSION_ASSIGN_OR_RETURN(record.train,
-                             TrainEpoch(group_, options_, task_, optimizer_, sampler_));
+                             TrainEpoch(group_, options_, task_, optimizer_, scaler_, sampler_));
   double loss = record.train.loss;  // without validation samples the training loss has to do
   if (!task_.split.validation.empty()) {
     MEDFUSION_ASSIGN_OR_RETURN(
@@ -110,7 +112,7 @@ absl::Status TrainRun::Epoch() {
     loss = record.validation.at("loss").value_or(std::numeric_limits<double>::quiet_NaN());
   }
   record.best = stopping_.Update(record.epoch, loss);
-  if (record.best) CaptureModule(task_.model->module(), kBest, best_);
+  if (record.best) CaptureModule(*task_.model, kBest, best_);
   ++report_.epochs;
   steps_ += record.train.steps;
   report_.skipped_steps += record.train.skipped_steps;
@@ -143,11 +145,13 @@ absl::Status TrainRun::Save() {
                                    {"best_loss", stopping_.best_loss},
                                    {"best_epoch", stopping_.best_epoch},
                                    {"waited", stopping_.waited},
+                                   {"loss_scale", scaler_.state().scale},
+                                   {"loss_scale_clean_steps", scaler_.state().clean_steps},
                                    {"history", report_.history}};
   checkpoint.metadata = metadata.dump();
   checkpoint.tensors = best_;
-  CaptureModule(task_.model->module(), kModel, checkpoint.tensors);
-  CaptureAdamW(task_.model->module(), optimizer_, kOptimizer, checkpoint.tensors);
+  CaptureModule(*task_.model, kModel, checkpoint.tensors);
+  CaptureAdamW(*task_.model, group_, optimizer_, kOptimizer, checkpoint.tensors);
   for (const auto& [name, tensor] : hooks_.constants)
     checkpoint.tensors[kConstants + name] = tensor;
   return hooks_.checkpoints->Save(checkpoint);
@@ -171,9 +175,8 @@ absl::Status TrainRun::Restore(const TrainCheckpoint& checkpoint) {
       const SamplerState sampler,
       SamplerState::FromVector(metadata.at("sampler").get<std::vector<int64_t>>()));
   MEDFUSION_RETURN_IF_ERROR(sampler_.Restore(sampler));
-  MEDFUSION_RETURN_IF_ERROR(RestoreModule(checkpoint.tensors, kModel, task_.model->module()));
-  MEDFUSION_RETURN_IF_ERROR(
-      RestoreAdamW(checkpoint.tensors, kOptimizer, task_.model->module(), optimizer_));
+  MEDFUSION_RETURN_IF_ERROR(RestoreModule(checkpoint.tensors, kModel, *task_.model));
+  MEDFUSION_RETURN_IF_ERROR(RestoreAdamW(checkpoint.tensors, kOptimizer, *task_.model, optimizer_));
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (name.starts_with(kBest)) best_[name] = tensor;
   }
@@ -182,6 +185,10 @@ absl::Status TrainRun::Restore(const TrainCheckpoint& checkpoint) {
   if (metadata.at("best_loss").is_number()) stopping_.best_loss = metadata.at("best_loss");
   stopping_.best_epoch = metadata.at("best_epoch");
   stopping_.waited = metadata.at("waited");
+  // Absent from checkpoints of earlier versions.
+  scaler_.SetState(
+      {.scale = metadata.value("loss_scale", scaler_.state().scale),
+       .clean_steps = metadata.value("loss_scale_clean_steps", scaler_.state().clean_steps)});
   report_.skipped_steps = metadata.at("skipped_steps");
   report_.history = metadata.at("history").get<std::vector<std::string>>();
   report_.epochs = report_.resumed_after = checkpoint.epoch;

@@ -12,29 +12,12 @@
 #include "medfusion/base/atomic_file.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/ranks.h"
+#include "tests/train/fusion_jobs.h"
 
 namespace medfusion {
 namespace {
 
 using ::testing::HasSubstr;
-
-FusionJobOptions Options(int64_t batch_size, int64_t epochs) {
-  FusionJobOptions options;
-  options.data = "examples/data/breast_cancer.csv";
-  options.output_dir = testing::TemporaryFolder() + "/out";
-  options.train.batch_size = batch_size;
-  options.train.epochs = epochs;
-  options.train.patience = 0;
-  options.train.save_interval = 2;
-  return options;
-}
-
-void RunJob(int ranks, const FusionJobOptions& options) {
-  testing::RunRanks(ranks, [&](ProcessGroup& group) {
-    const auto report = RunFusionJob(group.shared_from_this(), options);
-    EXPECT_TRUE(report.ok()) << report.status();
-  });
-}
 
 // What it says on each rank.
 std::vector<std::string> ErrorsOf(int ranks,
@@ -50,28 +33,13 @@ std::vector<std::string> ErrorsOf(int ranks,
   return errors;
 }
 
-nlohmann::json Metrics(const FusionJobOptions& options) {
-  return nlohmann::json::parse(ReadWholeFile(options.output_dir + "/metrics.json").value());
-}
-
-// Without the times, which no two runs share.
-std::vector<nlohmann::json> History(const FusionJobOptions& options) {
-  std::ifstream file(options.output_dir + "/history.jsonl");
-  std::vector<nlohmann::json> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(nlohmann::json::parse(line));
-    EXPECT_EQ(lines.back().erase("seconds"), 1u);
-  }
-  return lines;
-}
-
 std::string CheckpointBytes(const FusionJobOptions& options, const std::string& name) {
   return ReadWholeFile(options.output_dir + "/checkpoints/" + name).value();
 }
 
 TEST(FusionJobTest, OneTwoAndThreeRanksReachTheSameResult) {
   FusionJobOptions one = Options(30, 6);
-  one.strategy = "none";
+  one.strategy.name = "none";
   RunJob(1, one);
   EXPECT_GE(Metrics(one)["test"]["auroc"].get<double>(), 0.98);
   const auto expected = History(one);
@@ -127,7 +95,7 @@ TEST(FusionJobTest, ARunIsTakenUpByAnotherNumberOfRanks) {
   options.train.resume = true;
   options.train.epochs = 5;
   options.train.batch_size = 32;
-  options.strategy = "none";
+  options.strategy.name = "none";
   RunJob(1, options);
   const FusionJobOptions whole = Options(16, 5);
   RunJob(2, whole);

@@ -81,7 +81,11 @@ TEST(TrainProgramTest, WhatItCannotUseIsNamed) {
   const std::string folder = TemporaryFolder();
   std::ofstream(folder + "/broken.csv") << "mean_a,error_a,worst_a,diagnosis\n1,2,x,benign\n";
   for (const Case& wrong : {
-           Case{"--strategy=zero", "strategy=zero is unknown; expected one of none, ddp"},
+           Case{"--strategy=zero", "strategy=zero is unknown; expected one of none, ddp, fsdp"},
+           Case{"--sharding_strategy=HALF", "expected one of FULL_SHARD, SHARD_GRAD_OP, NO_SHARD"},
+           Case{"--sharding_strategy=NO_SHARD", "is for strategy=fsdp, not none"},
+           Case{"--min_num_params=-1", "min_num_params=-1 is out of range"},
+           Case{"--mixed_precision=fp8", "expected none, bf16 or fp16"},
            Case{"--nproc_per_node=many", "'many' is no number of ranks"},
            Case{"--no_such_flag=1", "no_such_flag"},
            Case{"surprise", "unexpected argument 'surprise'"},

@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 
 #include "medfusion/train/distributed_model.h"
 #include "tests/testing/processes.h"
@@ -60,6 +61,7 @@ struct Outcome {
   std::vector<at::Tensor> parameters;
 };
 
+using Fetch = std::function<void(int rank)>;  // may throw
 using Losses = std::function<at::Tensor(const at::Tensor&, const Batch&, int rank)>;
 
 at::Tensor CrossEntropy(const at::Tensor& logits, const Batch& batch, int) {
@@ -68,38 +70,49 @@ at::Tensor CrossEntropy(const at::Tensor& logits, const Batch& batch, int) {
       torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
 }
 
-Outcome TrainHere(ProcessGroup& group, const TrainOptions& options, const Losses& losses) {
+Outcome TrainHere(ProcessGroup& group, const TrainOptions& options, const Losses& losses,
+                  const StrategyOptions& strategy, const Fetch& fetch) {
   Outcome outcome;
   const Problem problem;
-  const auto model = CreateDistributedModel(MakeNet(), group.size() == 1 ? "none" : "ddp",
-                                            group.shared_from_this())
-                         .value();
+  const auto model = CreateDistributedModel(MakeNet(), strategy, group.shared_from_this()).value();
   const TrainingTask task = {
       .model = model.get(),
       .forward = [&](const Batch& batch) { return model->forward(batch.features); },
       .losses = [&](const at::Tensor& outputs,
                     const Batch& batch) { return losses(outputs, batch, group.rank()); },
-      .fetch = [&](std::span<const size_t> indices) { return problem.Get(indices); },
+      .fetch =
+          [&](std::span<const size_t> indices) {
+            if (fetch) fetch(group.rank());
+            return problem.Get(indices);
+          },
       .split = MakeSplit(),
       .evaluator = [] { return std::make_unique<BinaryEvaluator>(); },
       .on_step = [&](const StepInfo& step) { outcome.steps.push_back(step); }};
   auto report = Train(group, options, task);
   outcome.status = report.status();
   if (report.ok()) outcome.report = *report;
-  for (const auto& parameter : model->parameters()) {
+  // After an error ranks may not be together any more.
+  if (!outcome.status.ok()) return outcome;
+  const auto whole = model->WholeParameters(/*writeback=*/false);
+  for (const auto& parameter : model->module().parameters()) {
     outcome.parameters.push_back(parameter.detach().clone());
   }
   return outcome;
 }
 
 std::vector<Outcome> TrainOn(int ranks, const TrainOptions& options,
-                             const Losses& losses = CrossEntropy) {
+                             const Losses& losses = CrossEntropy,
+                             std::optional<StrategyOptions> strategy = {},
+                             const Fetch& fetch = nullptr) {
+  if (!strategy) strategy = StrategyOptions{.name = ranks == 1 ? "none" : "ddp"};
   std::vector<Outcome> outcomes(ranks);
   testing::RunRanks(ranks, [&](ProcessGroup& group) {
-    outcomes[group.rank()] = TrainHere(group, options, losses);
+    outcomes[group.rank()] = TrainHere(group, options, losses, *strategy, fetch);
   });
   return outcomes;
 }
+
+const StrategyOptions kSharded = {.name = "fsdp", .min_num_params = 0};
 
 TrainOptions Options(int64_t batch_size) {
   return {.epochs = 4, .batch_size = batch_size, .learning_rate = 0.05, .patience = 0};
@@ -138,6 +151,23 @@ TEST(TrainerTest, AccumulatedBatchesTrainAsOneLargeBatchDoes) {
   options = Options(4);
   options.accumulate = 3;
   ExpectEqualRuns(one, TrainOn(1, options)[0], 1e-12);
+}
+
+TEST(TrainerTest, ShardedRanksTrainAsOneDoes) {
+  TrainOptions options = Options(12);
+  options.clip_norm = 0.05;
+  const Outcome one = TrainOn(1, options)[0];
+  for (const int ranks : {1, 2, 3}) {
+    options.batch_size = 12 / ranks;
+    for (const Outcome& other : TrainOn(ranks, options, CrossEntropy, kSharded)) {
+      ExpectEqualRuns(one, other, 1e-12);
+    }
+  }
+  options.batch_size = 2;
+  options.accumulate = 3;
+  for (const Outcome& other : TrainOn(2, options, CrossEntropy, kSharded)) {
+    ExpectEqualRuns(one, other, 1e-12);
+  }
 }
 
 TEST(TrainerTest, ClippingSeesTheAveragedGradients) {
@@ -192,13 +222,46 @@ TEST(TrainerTest, SkippingLeavesTheStepOutOnAllRanksAndCountsIt) {
   }
 }
 
+// The gradients of the step's first batch have been added up by then.
+TEST(TrainerTest, ASkippedStepLeavesNoGradientsBehind) {
+  TrainOptions options = Options(2);
+  options.accumulate = 2;
+  options.on_nonfinite = OnNonfinite::kSkip;
+  const auto train = [&](const StrategyOptions& strategy) {
+    std::vector<int> calls(3, 0);
+    const auto break_once = [&calls](const at::Tensor& outputs, const Batch& batch, int rank) {
+      at::Tensor losses = CrossEntropy(outputs, batch, rank);
+      return ++calls[rank] == 4 ? losses / 0.0 : losses;
+    };
+    return TrainOn(3, options, break_once, strategy);
+  };
+  const auto expected = train({.name = "ddp"});
+  EXPECT_EQ(expected[0].report.skipped_steps, 1);
+  for (const Outcome& outcome : train(kSharded)) ExpectEqualRuns(outcome, expected[0], 1e-12);
+}
+
+TEST(TrainerTest, ASampleThatOneRankCannotReadEndsAllAlsoWhereForwardIsCollective) {
+  for (const bool training : {true, false}) {
+    std::vector<int> calls(3, 0);
+    // An epoch of training fetches 4 times; the fifth is validation's.
+    const auto fail = [&](int rank) {
+      if (++calls[rank] == (training ? 2 : 5) && rank == 1) throw std::runtime_error("unreadable");
+    };
+    for (const Outcome& outcome : TrainOn(3, Options(4), CrossEntropy, kSharded, fail)) {
+      EXPECT_EQ(outcome.status.message(), "rank 1: unreadable");
+    }
+  }
+}
+
 TEST(TrainerTest, AnErrorOnOneRankEndsAllAndIsNamed) {
   const auto fail = [](const at::Tensor& outputs, const Batch& batch, int rank) {
     if (rank == 1) throw std::runtime_error("a broken sample");
     return CrossEntropy(outputs, batch, rank);
   };
-  for (const Outcome& outcome : TrainOn(3, Options(4), fail)) {
-    EXPECT_EQ(outcome.status.message(), "rank 1: a broken sample");
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    for (const Outcome& outcome : TrainOn(3, Options(4), fail, {{.name = strategy}})) {
+      EXPECT_EQ(outcome.status.message(), "rank 1: a broken sample");
+    }
   }
 }
 
@@ -220,7 +283,8 @@ TEST(TrainerTest, AnUnknownStrategyIsRefusedWithTheKnownOnes) {
   testing::RunRanks(2, [](ProcessGroup& group) {
     const auto unknown = CreateDistributedModel(MakeNet(), "zero", group.shared_from_this());
     ASSERT_FALSE(unknown.ok());
-    EXPECT_EQ(unknown.status().message(), "strategy=zero is unknown; expected one of none, ddp");
+    EXPECT_EQ(unknown.status().message(),
+              "strategy=zero is unknown; expected one of none, ddp, fsdp");
     const auto alone = CreateDistributedModel(MakeNet(), "none", group.shared_from_this());
     ASSERT_FALSE(alone.ok());
     EXPECT_THAT(std::string(alone.status().message()), HasSubstr("there are 2; choose ddp"));
