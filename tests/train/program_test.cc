@@ -37,6 +37,26 @@ TEST(TrainProgramTest, WithoutMoreItLearnsTheDataOnTwoRanksAndSaysSo) {
   EXPECT_EQ(testing::ReadHistory(folder).size(), metrics["epochs"].get<size_t>());
 }
 
+TEST(TrainProgramTest, ShardedRanksInFloat16LearnTheDataAndGoOn) {
+  const std::string folder = TemporaryFolder();
+  std::vector<std::string> flags = {"--nproc_per_node=2",     "--strategy=fsdp",
+                                    "--min_num_params=600",   "--sharding_strategy=SHARD_GRAD_OP",
+                                    "--mixed_precision=fp16", "--epochs=2",
+                                    "--batch_size=30"};
+  const ProcessResult first = StartTrain(folder, flags).Wait();
+  ASSERT_TRUE(first.status.ok()) << first.out << first.err;
+  EXPECT_THAT(first.out, HasSubstr("fsdp SHARD_GRAD_OP in fp16 on 2 ranks"));
+  flags.push_back("--resume");
+  flags.push_back("--epochs=5");
+  const ProcessResult second = StartTrain(folder, flags).Wait();
+  ASSERT_TRUE(second.status.ok()) << second.out << second.err;
+  EXPECT_THAT(second.out, HasSubstr("resumed after epoch 2"));
+  const nlohmann::json metrics = testing::ReadMetrics(folder);
+  EXPECT_EQ(metrics["strategy"], "fsdp");
+  EXPECT_EQ(metrics["mixed_precision"], "fp16");
+  EXPECT_GE(metrics["test"]["auroc"].get<double>(), 0.95);
+}
+
 TEST(TrainProgramTest, TwoShellsGiveWhatTheSpawnedRunGives) {
   const std::string spawned = TemporaryFolder(), shells = TemporaryFolder();
   const std::string epochs = "--epochs=3";
