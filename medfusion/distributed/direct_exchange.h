@@ -33,6 +33,9 @@
 
 namespace medfusion {
 
+class Exchange;
+struct ExchangeRoom;
+
 // Tensors are dense, contiguous, on the CPU, and stay alive with the tasks. Ranks call in the same
 // order. A task that fails makes the exchange unusable: later ones fail, too.
 class DirectExchange {
@@ -55,15 +58,9 @@ class DirectExchange {
   std::string failure() const;
 
  private:
-  struct Room;
-  class Exchange;
-  class GatherExchange;
-  class SmallReduceExchange;
-  class ChunkedReduceExchange;
-
   std::shared_ptr<Task> Begin(std::shared_ptr<Exchange> exchange, bool background);
 
-  std::shared_ptr<Room> room_;
+  std::shared_ptr<ExchangeRoom> room_;
 };
 
 }  // namespace medfusion
