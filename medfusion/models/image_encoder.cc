@@ -6,6 +6,7 @@
 #include <string>
 
 #include "medfusion/models/layers.h"
+#include "medfusion/recompute/recompute.h"
 
 namespace medfusion {
 
@@ -34,7 +35,14 @@ ImageEncoderImpl::ImageEncoderImpl(const ImageEncoderOptions& options) : options
 at::Tensor ImageEncoderImpl::forward(const at::Tensor& images) {
   CheckSizes("ImageEncoder: images", images, {-1, options_.in_channels, -1, -1});
   at::Tensor x = at::relu(stem_->forward(images));
-  for (ResidualBlock& block : blocks_) x = block->forward(x);
+  for (ResidualBlock& block : blocks_) {
+    if (options_.activation_checkpointing) {
+      x = Recompute(RecomputeOptions{.preserve_rng_state = false}, &ResidualBlockImpl::forward,
+                    block.ptr(), x);
+    } else {
+      x = block->forward(x);
+    }
+  }
   return output_->forward(x.mean({2, 3}));
 }
 

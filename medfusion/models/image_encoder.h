@@ -19,6 +19,9 @@ struct ImageEncoderOptions {
   int64_t blocks_per_stage = 1;
   int64_t embedding_dim = 16;
   ImageNorm norm = ImageNorm::kBatch;
+  // Backward computes the blocks again instead of keeping them: docs/recompute.md. kBatch then
+  // moves its running statistics twice a step.
+  bool activation_checkpointing = false;
 };
 
 // A small residual network (He et al. 2015, "Deep Residual Learning for Image Recognition"): a 3x3

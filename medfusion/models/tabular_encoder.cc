@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "medfusion/recompute/recompute.h"
+
 namespace medfusion {
 
 TabularEncoderImpl::TabularEncoderImpl(const TabularEncoderOptions& options) : options_(options) {
@@ -31,14 +33,25 @@ TabularEncoderImpl::TabularEncoderImpl(const TabularEncoderOptions& options) : o
 at::Tensor TabularEncoderImpl::forward(const at::Tensor& input) {
   CheckSizes("TabularEncoder: the input", input, {-1, options_.in_features});
   at::Tensor x = input;
+  const bool training = is_training();
   for (Layer& layer : layers_) {
-    x = layer.linear->forward(x);
-    if (layer.layer_norm) x = layer.layer_norm->forward(x);
-    if (layer.batch_norm) x = layer.batch_norm->forward(x);
-    x = Activate(options_.activation, x);
-    if (options_.dropout > 0) x = at::dropout(x, options_.dropout, is_training());
+    if (options_.activation_checkpointing) {
+      x = Recompute(RecomputeOptions{.preserve_rng_state = options_.dropout > 0}, &Layer::Forward,
+                    layer, x, options_, training);
+    } else {
+      x = layer.Forward(x, options_, training);
+    }
   }
   return output_->forward(x);
+}
+
+at::Tensor TabularEncoderImpl::Layer::Forward(at::Tensor x, const TabularEncoderOptions& options,
+                                              bool training) {
+  x = linear->forward(x);
+  if (layer_norm) x = layer_norm->forward(x);
+  if (batch_norm) x = batch_norm->forward(x);
+  x = Activate(options.activation, x);
+  return options.dropout > 0 ? at::dropout(x, options.dropout, training) : x;
 }
 
 }  // namespace medfusion

@@ -22,6 +22,8 @@ struct TabularEncoderOptions {
   Norm norm = Norm::kLayer;
   Activation activation = Activation::kRelu;
   double dropout = 0;
+  // Backward computes the hidden layers again instead of keeping them: docs/recompute.md.
+  bool activation_checkpointing = false;
 };
 
 // A multilayer perceptron: for each hidden width Linear, norm, activation, dropout; then a Linear
@@ -43,6 +45,8 @@ class TabularEncoderImpl : public torch::nn::Module {
     torch::nn::Linear linear{nullptr};
     torch::nn::LayerNorm layer_norm{nullptr};
     torch::nn::BatchNorm1d batch_norm{nullptr};
+
+    at::Tensor Forward(at::Tensor x, const TabularEncoderOptions& options, bool training);
   };
 
   TabularEncoderOptions options_;

@@ -69,6 +69,21 @@ TEST(ImageEncoderTest, GroupNormMakesASampleIndependentOfItsBatch) {
                               encoder->forward(images.narrow(0, 1, 1)), 1e-5, 1e-6));
 }
 
+TEST(ImageEncoderTest, ActivationCheckpointingChangesNoBit) {
+  const at::Tensor images = torch::randn({3, 1, 9, 8});
+  std::vector<at::Tensor> gradients[2];
+  for (const bool checkpointing : {false, true}) {
+    torch::manual_seed(3);
+    ImageEncoder encoder(
+        ImageEncoderOptions{.channels = {4, 6}, .activation_checkpointing = checkpointing});
+    encoder->forward(images).square().sum().backward();
+    for (const at::Tensor& p : encoder->parameters()) gradients[checkpointing].push_back(p.grad());
+  }
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+  }
+}
+
 TEST(ImageEncoderTest, WrongInputsAndOptionsAreNamed) {
   ImageEncoder encoder(ImageEncoderOptions{.in_channels = 3});
   try {

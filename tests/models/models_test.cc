@@ -186,6 +186,23 @@ TEST(TabularEncoderTest, DropoutActsInTrainingAlone) {
   EXPECT_TRUE(encoder->forward(x).equal(encoder->forward(x)));
 }
 
+TEST(TabularEncoderTest, ActivationCheckpointingChangesNoBit) {
+  const at::Tensor x = torch::randn({8, 5});
+  std::vector<at::Tensor> gradients[2];
+  for (const bool checkpointing : {false, true}) {
+    torch::manual_seed(3);
+    TabularEncoder encoder(TabularEncoderOptions{.in_features = 5,
+                                                 .hidden = {12, 7},
+                                                 .dropout = 0.4,
+                                                 .activation_checkpointing = checkpointing});
+    encoder->forward(x).square().sum().backward();
+    for (const at::Tensor& p : encoder->parameters()) gradients[checkpointing].push_back(p.grad());
+  }
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+  }
+}
+
 TEST(TabularEncoderTest, WrongInputsAndOptionsAreNamed) {
   TabularEncoder encoder(TabularEncoderOptions{.in_features = 4});
   EXPECT_EQ(Error([&] {
