@@ -33,6 +33,8 @@ DEFINE_string(sharding_strategy, "FULL_SHARD",
               "of fsdp: FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or HYBRID_SHARD");
 DEFINE_int64(min_num_params, 1'000'000,
              "of fsdp: a module with so many parameters is gathered on its own");
+DEFINE_bool(activation_checkpointing, false,
+            "run the encoders again in backward instead of keeping what they computed");
 DEFINE_string(mixed_precision, "none",
               "what the model computes in: none (float32), bf16, or fp16 (with a scaled loss)");
 DEFINE_string(backend, "auto", "what ranks communicate by: auto, gloo or nccl");
@@ -143,6 +145,7 @@ absl::StatusOr<FusionJobOptions> ReadOptions() {
   FusionJobOptions options;
   MEDFUSION_ASSIGN_OR_RETURN(options.data, DataPath());
   MEDFUSION_ASSIGN_OR_RETURN(options.strategy, ReadStrategy());
+  options.activation_checkpointing = FLAGS_activation_checkpointing;
   options.target = FLAGS_target;
   options.positive_class = FLAGS_positive_class;
   options.groups = FLAGS_groups;

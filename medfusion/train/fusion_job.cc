@@ -68,12 +68,14 @@ absl::StatusOr<FusionData> Load(const FusionJobOptions& options) {
 }
 
 // The same on all ranks and in every run: threads that are ranks take turns with the one generator.
-FusionClassifier MakeModel(const FusionData& data, int64_t seed) {
+FusionClassifier MakeModel(const FusionData& data, const FusionJobOptions& options) {
   static std::mutex generator;
   const std::lock_guard<std::mutex> lock(generator);
-  at::manual_seed(static_cast<uint64_t>(seed));
+  at::manual_seed(static_cast<uint64_t>(options.train.seed));
   // No dropout: its masks would depend on the number of ranks.
-  return FusionClassifier(FusionClassifierOptions{.groups = GroupColumns(data.groups)});
+  return FusionClassifier(
+      FusionClassifierOptions{.groups = GroupColumns(data.groups),
+                              .encoder = {.activation_checkpointing = options.activation_checkpointing}});
 }
 
 absl::Status RequireSameJob(ProcessGroup& group, const FusionJobOptions& options,
@@ -81,6 +83,8 @@ absl::Status RequireSameJob(ProcessGroup& group, const FusionJobOptions& options
   auto settings = options.train.Settings();
   for (auto& setting : options.strategy.Settings()) settings.push_back(std::move(setting));
   settings.emplace_back("groups", options.groups);
+  settings.emplace_back("activation_checkpointing",
+                        options.activation_checkpointing ? "true" : "false");
   settings.emplace_back(
       "split", absl::StrCat(options.fractions.train, "/", options.fractions.validation, "/",
                             options.fractions.test, " by seed ", options.split_seed));
@@ -128,8 +132,7 @@ absl::StatusOr<TrainReport> Run(const std::shared_ptr<ProcessGroup>& group,
       AgreeOnStatus(*group, main ? MakeFolders(options.output_dir) : absl::OkStatus()));
 
   MEDFUSION_ASSIGN_OR_RETURN(
-      const auto model,
-      CreateDistributedModel(MakeModel(data, options.train.seed), options.strategy, group));
+      const auto model, CreateDistributedModel(MakeModel(data, options), options.strategy, group));
   Progress progress(main ? options.progress : nullptr, options.train.epochs);
   const TrainingTask task = {
       .model = model.get(),

@@ -27,6 +27,9 @@ struct FusionJobOptions {
   std::string positive_class = "malignant";
   // Which columns each encoder sees; see ParseFeatureGroups.
   std::string groups = "mean:mean_*;error:error_*;worst:worst_*";
+  // The encoders' hidden layers run again in backward instead of keeping what they computed; the
+  // result is the same to the bit.
+  bool activation_checkpointing = false;
   // The split depends on these alone, not on the run's seed: runs can be compared.
   SplitFractions fractions;
   uint64_t split_seed = 0;

@@ -66,6 +66,21 @@ TEST(StrategiesTest, AShardedRunIsResumedBitForBitAndByOtherStrategies) {
   }
 }
 
+TEST(StrategiesTest, ActivationCheckpointingChangesNoBitOfTheResult) {
+  for (const char* name : {"ddp", "fsdp"}) {
+    SCOPED_TRACE(name);
+    FusionJobOptions plain = Options(30, 2), recomputed = Options(30, 2);
+    plain.strategy = Sharded(ShardingStrategy::FULL_SHARD);
+    plain.strategy.name = name;
+    recomputed.strategy = plain.strategy;
+    recomputed.activation_checkpointing = true;
+    RunJob(2, plain);
+    RunJob(2, recomputed);
+    EXPECT_EQ(History(recomputed), History(plain));
+    EXPECT_EQ(Metrics(recomputed), Metrics(plain));
+  }
+}
+
 TEST(StrategiesTest, LowPrecisionLearnsUnderEveryStrategy) {
   for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
     for (const auto& [name, ranks] : {std::pair{"none", 1}, {"ddp", 2}, {"fsdp", 2}}) {
