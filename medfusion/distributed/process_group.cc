@@ -189,7 +189,11 @@ WorkPtr ProcessGroup::Run(const Call& call, const std::function<std::shared_ptr<
   }
   const int64_t sequence = sequence_++;
   ++traffic_.collectives;
-  if (size_ > 1) traffic_.bytes_sent += call.bytes_sent;
+  ++family_traffic_->collectives;
+  if (size_ > 1) {
+    traffic_.bytes_sent += call.bytes_sent;
+    family_traffic_->bytes_sent += call.bytes_sent;
+  }
   if (options_.check_collectives && size_ > 1) {
     try {
       CompareCalls(*engine_->store, name_, sequence, rank_, size_, call.text, options_.timeout);
@@ -284,6 +288,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::NewGroup(std::span<const int> ranks)
   auto group = Create(engine_->store, static_cast<int>(self - ranks.begin()),
                       static_cast<int>(ranks.size()), backend_name_, name, options_, hosts);
   group->global_ranks_ = std::move(global_ranks);
+  group->family_traffic_ = family_traffic_;
   return group;
 }
 

@@ -87,6 +87,9 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   at::Device device() const;
   const GroupOptions& options() const { return options_; }
   const TrafficCounters& traffic() const { return traffic_; }
+  // The same for this group, the one it was made from, and all that were made from either, taken
+  // together: what training on sub-groups costs.
+  const TrafficCounters& family_traffic() const { return *family_traffic_; }
   // True after a collective of this group has failed; all later ones throw.
   bool failed() const;
 
@@ -179,6 +182,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   c10::DeviceType device_type_ = c10::DeviceType::CPU;
   GroupOptions options_;
   TrafficCounters traffic_;
+  std::shared_ptr<TrafficCounters> family_traffic_ = std::make_shared<TrafficCounters>();
   std::vector<std::string> hosts_;  // by rank of this group
   std::vector<int> global_ranks_;   // by rank of this group
   int64_t sequence_ = 0;            // collectives started
