@@ -73,9 +73,9 @@ FusionClassifier MakeModel(const FusionData& data, const FusionJobOptions& optio
   const std::lock_guard<std::mutex> lock(generator);
   at::manual_seed(static_cast<uint64_t>(options.train.seed));
   // No dropout: its masks would depend on the number of ranks.
-  return FusionClassifier(
-      FusionClassifierOptions{.groups = GroupColumns(data.groups),
-                              .encoder = {.activation_checkpointing = options.activation_checkpointing}});
+  return FusionClassifier(FusionClassifierOptions{
+      .groups = GroupColumns(data.groups),
+      .encoder = {.activation_checkpointing = options.activation_checkpointing}});
 }
 
 absl::Status RequireSameJob(ProcessGroup& group, const FusionJobOptions& options,
