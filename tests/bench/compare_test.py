@@ -26,7 +26,7 @@ strategy = argv[argv.index("--strategy") + 1]
 side = strategy if "torch.distributed.run" in argv else "ours"
 fake = json.loads(os.environ["FAKE"])[side]
 if argv[argv.index("--model") + 1] == "none":
-    print(json.dumps({"mem": [{"vmhwm_mb": fake["empty"]}]})); sys.exit(0)
+    print(json.dumps({"mem": [dict({"vmhwm_mb": fake["empty"]}, **fake.get("more", {}))]})); sys.exit(0)
 if fake.get("hang"):
     time.sleep(600)
 if fake.get("fail"):
@@ -88,6 +88,12 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(memory["ratio"], round(50 / 120, 4))
         self.assertEqual(step["peers"], {"fsdp1": 50, "fsdp2": 80})
         self.assertEqual(lines["mlp_big/fsdp/adamw/memory_peer_malloc"]["peer"], 110)
+
+    def test_memory_is_compared_above_a_loaded_empty_rank_too(self):
+        _, lines, _ = self.fsdp(fsdp2={"more": {"vmhwm_loaded_mb": 300}})
+        self.assertEqual(lines["mlp_big/fsdp/adamw/memory"]["peer"], 120)
+        loaded = lines["mlp_big/fsdp/adamw/memory_loaded"]
+        self.assertEqual((loaded["ours"], loaded["peer"], loaded["peer_by"]), (50, 80, "fsdp2"))
 
     def test_sides_take_turns_with_the_same_flags(self):
         self.fsdp()

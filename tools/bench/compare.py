@@ -94,9 +94,9 @@ class Comparison:
             self.empty[key] = self.run(case, side, side.empty_command(case), extra)
         return self.empty[key]
 
-    def extra_memory(self, case, side, results, extra=None):
+    def extra_memory(self, case, side, results, extra=None, key="vmhwm_mb"):
         empty = self.empty_of(case, side, extra)
-        return compare_results.median_extra(results, empty) if empty else None
+        return compare_results.median_extra(results, empty, key) if empty else None
 
     def compare(self, case):
         """The lines of one case; fewer, when runs failed."""
@@ -133,12 +133,13 @@ class Comparison:
         found = [compare_results.line(name + "/step", case.ranks, "ms", compare_results.median_step(results[ours.name]), steps)]
         own = self.extra_memory(case, ours, results[ours.name])
         memory = {p.name: self.extra_memory(case, p, results[p.name]) for p in peers}
+        loaded = {p.name: self.extra_memory(case, p, results[p.name], key="vmhwm_loaded_mb") for p in peers}
         low = {}
         if self.options.peer_malloc:
             for peer in peers:
                 result = self.run(case, peer, peer.command(case, self.options.steps), PEER_MALLOC)
                 low[peer.name] = self.extra_memory(case, peer, [result], PEER_MALLOC) if result else None
-        for suffix, figures in [("/memory", memory), ("/memory_peer_malloc", low)]:
+        for suffix, figures in [("/memory", memory), ("/memory_loaded", loaded), ("/memory_peer_malloc", low)]:
             figures = {k: v for k, v in figures.items() if v is not None}
             if own is not None and figures:
                 found.append(compare_results.line(name + suffix, case.ranks, "MB", own, figures))

@@ -10,21 +10,21 @@ def step_ms(result):
     return result["step_ms"]["median"]
 
 
-def peak_mb(result):
-    """Peak resident memory of the rank that needs most.
+def peak_mb(result, key="vmhwm_mb"):
+    """Peak resident memory of the rank that needs most; a rank that does not tell `key` counts with VmHWM.
 
     VmHWM, since getrusage's maxrss also counts what the launcher held before it became the rank.
     """
-    return max(rank["vmhwm_mb"] for rank in result["mem"])
+    return max(rank.get(key, rank["vmhwm_mb"]) for rank in result["mem"])
 
 
 def median_step(results):
     return statistics.median(step_ms(r) for r in results)
 
 
-def median_extra(results, empty):
-    """Median peak above that of a rank without a model."""
-    return statistics.median(peak_mb(r) for r in results) - peak_mb(empty)
+def median_extra(results, empty, key="vmhwm_mb"):
+    """Median peak above the figure `key` of a rank without a model."""
+    return statistics.median(peak_mb(r) for r in results) - peak_mb(empty, key)
 
 
 def better(figures):

@@ -4,8 +4,8 @@
   torchrun --standalone --nproc-per-node 2 peer_train.py --strategy fsdp2 --model mlp_big --t0 $(date +%s.%N)
 
 --batch is the global batch, split evenly over the ranks. --t0: when the launch began (seconds since the epoch).
---model none measures the memory of a rank without a model worth speaking of: it has its process group, and has wrapped mlp_small
-(27 kB) and made its optimizer, since these load much of PyTorch that is not yet there, but has trained nothing.
+--model none measures the memory of a rank that has its process group and no model. Its vmhwm_loaded_mb is the peak after it has
+wrapped mlp_small (25 kB) and made an optimizer as well, which load much of PyTorch that is not there before.
 //tools/bench:train_step takes the same flags, and //tools/bench:compare runs both.
 """
 import argparse
@@ -45,9 +45,10 @@ def leave():
 
 
 def report_empty():
+    mem, mems = pm.memory(), [None] * world
     wrapped = pm.shard(pm.build("mlp_small"), args.strategy)
     pm.optimizer(wrapped, args.optim, args.fused)
-    mem, mems = pm.memory(), [None] * world
+    mem["vmhwm_loaded_mb"] = pm.memory()["vmhwm_mb"]
     mem["rssanon_before_model_mb"] = anon_before
     if world > 1:
         dist.all_gather_object(mems, mem)
