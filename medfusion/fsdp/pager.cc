@@ -43,11 +43,11 @@ void Pager::BeforeOperator(std::string_view name, std::span<const PageAccess> ac
 }
 
 void Pager::RequirePermission(std::string_view name, std::span<const PageAccess> accesses) const {
-  const std::string op(name);
   if (full_) {
     for (const PageAccess& access : accesses) {
       if (access.writes && !writable_) {
-        throw std::logic_error(absl::StrCat(op, " would write to ", Parameter(access),
+        throw std::logic_error(absl::StrCat(std::string(name), " would write to ",
+                                            Parameter(access),
                                             " inside a read-only FullParameters scope; open it "
                                             "with writeback"));
       }
@@ -58,19 +58,19 @@ void Pager::RequirePermission(std::string_view name, std::span<const PageAccess>
   const bool backward = InBackward();
   if (!in_forward() && !backward) {
     throw std::logic_error(absl::StrCat(
-        op, " uses ", Parameter(first),
+        std::string(name), " uses ", Parameter(first),
         ", which is sharded and parked: outside of the wrapper's forward and of backward its "
         "values are not on this rank. Open a FullParameters scope on all ranks to use it"));
   }
   if (in_forward() && !backward && std::this_thread::get_id() != forward_thread_) {
-    throw std::logic_error(absl::StrCat(op, " uses ", Parameter(first),
+    throw std::logic_error(absl::StrCat(std::string(name), " uses ", Parameter(first),
                                         " on another thread than the one that runs forward; ranks "
                                         "could not agree on the order of communication"));
   }
   for (const PageAccess& access : accesses) {
     if (access.writes) {
       throw std::logic_error(absl::StrCat(
-          op, " would write to ", Parameter(access),
+          std::string(name), " would write to ", Parameter(access),
           " during forward or backward, and paging it out would lose that. Change parameters "
           "through the optimizer, or inside a FullParameters scope"));
     }

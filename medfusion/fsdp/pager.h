@@ -75,6 +75,8 @@ class Pager : public PageHandler {
     int64_t minus_order_hash = 0;
     int64_t deviated = 0;  // 1 when a pass has left the learned order, or none is learned
   };
+  // This rank's. Collective over the shard group until an order is learned: ranks then compare that
+  // all are here, and std::logic_error names the unit that one of them pages in instead.
   Report TakeReport();
   // Collective over the shard group when `joint` says that a rank has deviated. Throws
   // std::logic_error when ranks paged in different orders.
