@@ -8,22 +8,13 @@
 
 #include "medfusion/ddp/sync_batch_norm.h"
 #include "medfusion/deferred_init/deferred_init.h"
+#include "tests/testing/error_of.h"
 
 namespace medfusion::testing {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <typename Call>
-std::string ErrorOf(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(DeferInitRefusalsTest, AnOperatorThatNeedsValuesIsNamed) {
   EXPECT_THAT(ErrorOf([] { DeferInit([] { return torch::rand({3}).sum().item<float>(); }); }),

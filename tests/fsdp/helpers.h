@@ -4,11 +4,9 @@
 
 #include <torch/torch.h>
 
-#include <exception>
-#include <string>
-
 #include "medfusion/fsdp/options.h"
 #include "tests/fsdp/models.h"
+#include "tests/testing/error_of.h"
 
 namespace medfusion::testing {
 
@@ -16,17 +14,6 @@ inline FSDPOptions EveryModuleAUnit() {
   FSDPOptions options;
   options.min_num_params = 0;
   return options;
-}
-
-// The text of what `call` throws.
-template <typename Call>
-std::string ErrorOf(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // A batch [4, kFeatures] in float64 that differs by rank.

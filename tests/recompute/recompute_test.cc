@@ -16,6 +16,8 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/testing/error_of.h"
+
 namespace medfusion::testing {
 namespace {
 
@@ -32,16 +34,6 @@ torch::nn::Sequential Block() {
                               torch::nn::Linear(16, 6));
   block->to(at::kDouble);
   return block;
-}
-
-template <typename Call>
-std::string ErrorOf(Call&& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // Loss, gradient of the input, gradients of the parameters.
