@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "medfusion/distributed/backend.h"
+#include "medfusion/distributed/broken_pipe.h"
 
 namespace medfusion {
 namespace {
@@ -46,6 +47,7 @@ class BatchScheduling {
 };
 
 c10::intrusive_ptr<c10d::Backend> CreateGloo(const BackendRequest& request) {
+  IgnoreBrokenPipes();
   auto options = c10d::ProcessGroupGloo::Options::create(request.timeout);
   const std::string address = request.local_address.empty() ? "127.0.0.1" : request.local_address;
   {

@@ -120,18 +120,24 @@ std::shared_ptr<ProcessGroup> ProcessGroup::Create(c10::intrusive_ptr<c10d::Stor
   group->engine_->store = store;
   if (size > 1) {
     try {
-      group->engine_->backend =
-          kind->create({c10::make_intrusive<c10d::PrefixStore>("group/" + group->name_, store),
-                        rank, size, options.timeout, options.local_address, options.device_index});
+      group->Connect(*kind);
     } catch (const std::exception&) {
       group->Fail("forming the group", std::string(StatusFromCurrentException().message()));
     }
-    if (kind->device_type == c10::DeviceType::CPU) {
-      group->engine_->exchange = std::make_unique<DirectExchange>(
-          MakeC10dTransport(group->engine_->backend, group->engine_->backend_mutex), rank, size);
-    }
   }
   return group;
+}
+
+void ProcessGroup::Connect(const BackendKind& kind) {
+  engine_->backend =
+      kind.create({c10::make_intrusive<c10d::PrefixStore>("group/" + name_, engine_->store), rank_,
+                   size_, options_.timeout, options_.local_address, options_.device_index});
+  if (kind.device_type != c10::DeviceType::CPU) return;
+  engine_->exchange = std::make_unique<DirectExchange>(
+      MakeC10dTransport(engine_->backend, engine_->backend_mutex), rank_, size_);
+  // Gloo is content when this rank's own connections stand. A rank that used that to leave at once
+  // would break the forming of the others.
+  engine_->exchange->AllReduce(at::zeros({1}, at::kInt), ReduceOp::kSum)->Finish();
 }
 
 at::Device ProcessGroup::device() const {

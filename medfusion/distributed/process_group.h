@@ -35,6 +35,7 @@ class Work;
 namespace medfusion {
 
 class Task;
+struct BackendKind;
 
 struct GroupOptions {
   // Ends every wait: for a peer, for a collective, for the forming of a sub-group.
@@ -153,6 +154,7 @@ class ProcessGroup : public std::enable_shared_from_this<ProcessGroup> {
   class TrackedWork;
 
   ProcessGroup();
+  void Connect(const BackendKind& kind);
 
   // What a collective is called in errors, and what check_collectives compares.
   struct Call {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "medfusion/base/status.h"
+#include "medfusion/distributed/broken_pipe.h"
 #include "medfusion/distributed/network_address.h"
 #include "medfusion/distributed/rank_list.h"
 #include "medfusion/distributed/roll_call.h"
@@ -35,6 +36,7 @@ std::string MeetingPoint(const LaunchEnvironment& env) {
 absl::StatusOr<c10::intrusive_ptr<c10d::Store>> OpenStore(const LaunchEnvironment& env,
                                                           const ResolvedAddress& address,
                                                           Milliseconds timeout) {
+  IgnoreBrokenPipes();
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master_port);
   options.isServer = env.rank == 0 && !env.agent_store;

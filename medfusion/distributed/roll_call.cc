@@ -36,16 +36,20 @@ std::string CallKey(const std::string& group, int64_t sequence, int rank) {
 }  // namespace
 
 bool RunWithLimit(std::chrono::milliseconds limit, std::function<void()> function) {
-  auto task = std::make_shared<std::packaged_task<void()>>(std::move(function));
-  std::future<void> done = task->get_future();
-  std::thread([task] { (*task)(); }).detach();
-  if (done.wait_for(limit) != std::future_status::ready) return false;
+  std::packaged_task<void()> task(std::move(function));
+  std::future<void> done = task.get_future();
+  std::thread thread(std::move(task));
+  if (done.wait_for(limit) != std::future_status::ready) {
+    thread.detach();
+    return false;
+  }
+  thread.join();  // nothing of it is left when the caller ends the process
   done.get();
   return true;
 }
 
-std::vector<int> FindSilentRanks(c10::intrusive_ptr<c10d::Store> store, std::string occasion,
-                                 int self, std::vector<int> ranks,
+std::vector<int> FindSilentRanks(c10::intrusive_ptr<c10d::Store> store, const std::string& occasion,
+                                 int self, const std::vector<int>& ranks,
                                  std::chrono::milliseconds patience) {
   auto silent = std::make_shared<std::vector<int>>();
   const auto key = [occasion](int rank) { return absl::StrCat("failed/", occasion, "/", rank); };

@@ -25,8 +25,8 @@ bool RunWithLimit(std::chrono::milliseconds limit, std::function<void()> functio
 // `patience` for the same sign from the other `ranks`. Returns those that gave none. Every rank
 // whose collective fails calls this, so the silent ones are those that died, hang or never failed.
 // Does not throw: an unreachable store, which lives on rank 0, returns {-1}.
-std::vector<int> FindSilentRanks(c10::intrusive_ptr<c10d::Store> store, std::string occasion,
-                                 int self, std::vector<int> ranks,
+std::vector<int> FindSilentRanks(c10::intrusive_ptr<c10d::Store> store, const std::string& occasion,
+                                 int self, const std::vector<int>& ranks,
                                  std::chrono::milliseconds patience);
 
 // Waits until a call that differs or all calls with the same `sequence` of the group are in the

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <thread>
+#include <vector>
+
 #include "tests/testing/ranks.h"
 
 namespace medfusion {
@@ -173,6 +176,17 @@ TEST(ProcessGroupTest, SubgroupsHaveTheirOwnRanksAndCollectives) {
     if (rest != nullptr) rest->Barrier();
     EXPECT_EQ(parity->options().timeout, group.options().timeout);
   });
+}
+
+TEST(ProcessGroupTest, ARankThatLeavesAtOnceDoesNotBreakTheFormingOfTheOthers) {
+  // Many at once, so that some rank falls behind between being connected and seeing it.
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i) {
+    threads.emplace_back([] {
+      for (int k = 0; k < 10; ++k) RunRanks(4, [](ProcessGroup&) {});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ProcessGroupTest, AGroupOfOneNeedsNoNetwork) {
